@@ -171,7 +171,7 @@ def refused():
         "c.npy buffer is smaller": npy(np.ones((20, 30, 3), "uint16"))[:-1],
         "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
         "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
-        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save it as float32": npy(
+        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save them as float32": npy(
             np.array([[-1, 3]])
         ),
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),
@@ -232,7 +232,7 @@ def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
 @pytest.mark.parametrize("changes", [{"randaugment_layers": 2}, {"color_jitter": 0.3}])
 def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng, changes):
     change = Augmentation(AugmentConfig(**changes), (8, 8), Preprocessing(levels=65535))
-    with pytest.raises(ValueError, match="need three 8-bit channels. Received: 3 with white=65535"):
+    with pytest.raises(ValueError, match="need three 8-bit channels. Received: 3 of levels=65535"):
         change.example(levels(rng, 3), 0, rng)
 
 

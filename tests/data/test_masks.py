@@ -204,9 +204,9 @@ WRONG = {  # how masks are written, options, what is said, and the options of Pi
     "JPEG": (lambda n: n, {}, f"masks/p00.png' cannot be read as a mask .*{LOSSY}", {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),
     "0, 128 and 255": (lambda n: n * 127, {}, r"from 0 up without gaps, or 255 .*the levels 0, 127, 254\. If each .*--data.mask_values 0,127,254; or name"),
-    "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "of a mask must be 0, 255; it holds 1, 2, 3.* and 191 more"),
+    "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "a mask must hold only the values 0, 255, or 255 for no class; it holds 1, 2, 3.* and 191 more"),
     "colors": (lambda n: painted(n, COLORS), {}, "it holds colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),
-    "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "the colors of a mask must be #000000, #ff0000; it holds #0080ff"),
+    "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "a mask must hold only the values #000000, #ff0000; it holds #0080ff"),
     "a color twice": (lambda n: n, {"mask_colors": "#000000,0 0 0"}, "needs its own name, and its own level or color"),
     "no color": (lambda n: n, {"mask_colors": "red,blue"}, "A color must look like #ff0000 or 255 0 0. Received: 'red'"),
 }  # fmt: skip

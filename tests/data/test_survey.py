@@ -141,6 +141,6 @@ def test_the_splits_of_a_run_are_looked_at(tmp_path):
     assert sizes() == {"train": 8, "test": 8, "val": 8}
     assert sizes(test_split="dev") == {"train": 8, "val": 8, "test": 8}
     assert sizes(train_split="train+val") == {"train+val": 16, "test": 8}
-    assert sizes(dev_percent=25) == {"train": 6, "25 % of train": 2, "test": 8, "val": 8}
+    assert sizes(dev_percent=25) == {"train": 6, "25% of train": 2, "test": 8, "val": 8}
     with pytest.raises(ValueError, match="Received: split='other'"):
         sizes(test_split="other")

@@ -93,7 +93,7 @@ def mix(
     generators: Iterable[np.random.Generator],
     config,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mixes neighbors by MixUp or CutMix; if both are active, a coin toss chooses for each pair.
+    """Mixes neighboring images by MixUp or CutMix, drawn for each pair if both are active.
 
     Args:
         images: `(B, H, W, C)` float32 with an even B; changed in place.
@@ -111,7 +111,7 @@ def mix(
             kept = np.float32(rng.beta(mixup, mixup))
             image[...] = kept * image + (1 - kept) * image[::-1]
         else:
-            # The box has the share 1 - Beta before it is clipped.
+            # Before it is clipped, the box covers a share of 1 - Beta.
             size = np.array(image.shape[1:3])
             half = np.floor(size * np.sqrt(1 - rng.beta(cutmix, cutmix))) / 2
             center = np.floor(rng.random(2) * size)
@@ -209,7 +209,7 @@ class Augmentation:
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
             raise ValueError(
                 "RandAugment, `augment.policy`, and `augment.color_jitter` need three 8-bit "
-                f"channels. Received: {pixels.shape[-1]} with white={self.preprocessing.levels:g}. "
+                f"channels. Received: {pixels.shape[-1]} of levels={self.preprocessing.levels:g}. "
                 "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
         for change in self.changes:

@@ -17,7 +17,7 @@ from vit_keras.layers import backends
 from vit_keras.support import machine
 from vit_keras.support.tasks import CLASSES, Task
 
-# The purpose of a stream: the second number of its key, so that no two streams are the same.
+# The purposes of streams: the second number of a key, so that no two streams are the same.
 EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)
 
 
@@ -48,7 +48,7 @@ def shuffled(size: int, seed: int) -> Callable[[int], int]:
 
 
 def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
-    """Returns a map like that of `shuffled`, but one that draws all strata equally often.
+    """Returns a map like the one from `shuffled` that draws all strata equally often.
 
     Of K consecutive numbers, each of the K strata gets one, in a new order each time. Each stratum
     goes through its images in its own epochs.

@@ -21,10 +21,10 @@ from vit_keras.support.files import read_bounded, read_text
 from vit_keras.support.machine import read_ahead
 
 CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all others
-SLACK = 1e-3  # of a side, by which rounded boxes may leave a picture
-LARGEST_SHARE = 1.5  # no box in pixels has smaller numbers alone
+SLACK = 1e-3  # fraction of a side by which rounded boxes may exceed a picture
+LARGEST_SHARE = 1.5  # if all numbers are smaller, they are not pixels
 FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
-OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # of `RandomIoUCrop`
+OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # as in `RandomIoUCrop`
 Part = tuple[float, float, float, float]  # top, left, height, and width as fractions of the sides
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
@@ -39,7 +39,7 @@ class Annotated(NamedTuple):
         objects: For each object, the name of its class, four numbers, and its flag; anything
             else that a file has in these places is refused later.
         sides: The height and width in the unit of the objects, (1, 1) for fractions. If they are
-            not two numbers of at least 1, the sides of the picture are taken.
+            not two numbers of at least 1, the sides of the picture are used.
     """
 
     file: str
@@ -49,7 +49,7 @@ class Annotated(NamedTuple):
     sides: Sequence[Any] = (1, 1)
 
 
-FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")  # a row of no object
+FILL = np.array([-1, 0, 0, 0, 0, 0], "float32")  # a row without an object
 
 
 def with_boxes(
@@ -235,7 +235,7 @@ def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:
     return label
 
 
-LARGEST_COCO_BYTES = 2**29  # COCO's largest file has 0.9 of that
+LARGEST_COCO_BYTES = 2**29  # COCO's largest file takes 90% of that
 HEAD_BYTES = 2**16  # in which a JSON file shows what it is
 LARGEST_XML_BYTES = 2**20
 CODE_IN_XML = re.compile(rb"<!DOCTYPE|<!ENTITY|\0", re.IGNORECASE)  # zeros are in UTF-16
@@ -323,7 +323,7 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
     value = content.get(split) or []
     for text in map(str, value if isinstance(value, list) else [value]):
         above = str(content.get("path") or ""), "", ""
-        texts = text, text, re.sub(r"^(\.\./)+", "", text)  # of a folder beside, for some tools
+        texts = text, text, re.sub(r"^(\.\./)+", "", text)  # some tools write `../`
         places = [os.path.normpath(os.path.join(root, *pair)) for pair in zip(above, texts)]
         place = next(filter(os.path.exists, places), places[-1])
         if place.endswith(".txt"):
@@ -370,7 +370,7 @@ def _coco(root, files) -> Annotations:
                 objects[row["image_id"]].append((kinds.get(kind, kind), *row["bbox"], flag))
             counts = [len(content["categories"]), len(content["images"])]
             if [len({*of_file}), len(objects)] != counts or (names and names != of_file):
-                raise TypeError(f"an id or a name twice, or other categories: {short(kinds)}")
+                raise TypeError(f"an id or a name twice, or categories that differ: {short(kinds)}")
             for image in content["images"]:
                 sides = image.get("height"), image.get("width")
                 beside = os.path.dirname(source), os.path.dirname(picture)
@@ -407,7 +407,7 @@ def _picture(files: PictureFiles, source, split, beside, *names) -> str:
 
 def _voc(root, files) -> Annotations:
     place, pictures, sets = PictureFiles(root), list[Annotated](), dict[str, str]()
-    for name in ("trainval", "train", "val", "test"):  # later ones over earlier ones
+    for name in ("trainval", "train", "val", "test"):  # later ones override earlier ones
         file = os.path.join(root, "ImageSets", "Main", f"{name}.txt")
         lines = read_text(file, REMEDY).split("\n") if os.path.isfile(file) else []
         split = name.removesuffix("val") or name

@@ -97,7 +97,7 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
 
     Args:
         images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded if levels are. Bool,
-            uint8 and uint16 of a different depth than the model's are brought to its levels.
+            uint8 and uint16 whose depth differs from the model's are brought to its levels.
         size: The new height and width in pixels.
         preprocessing: The interpolation, antialiasing, `crop_fraction`, and `rounding`.
 
@@ -151,7 +151,7 @@ def shares(window: Window, sides: Sides) -> tuple[float, float, float, float]:
 def normalize(images, preprocessing: "Preprocessing"):
     """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
 
-    Warns of pixels that seem to have another range. Integer arrays of a different depth than the
+    Warns of pixels that seem to have another range. Integer arrays whose depth differs from the
     model's are brought to its levels, as in `resize`.
 
     Args:

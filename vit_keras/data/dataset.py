@@ -44,7 +44,7 @@ class UnreadableImages:
         self.error: UnreadableImageError | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
-        """Reads the names in `file`, and appends every new one to it."""
+        """Reads the names in `file`, to which `add` then appends every new one."""
         self.file = file
         if file.is_file():
             remedy = "Delete it; the run then counts its unreadable images anew"

@@ -127,7 +127,7 @@ def known_type(pixels):
     low, high = int(pixels.min(initial=0)), int(pixels.max(initial=0))
     if low < 0 or high > 65535:
         raise ValueError(
-            f"whole levels must be from 0 to 65535, not {low} to {high}. Save it as float32"
+            f"whole levels must be from 0 to 65535, not {low} to {high}. Save them as float32"
         )
     return pixels.astype("uint16")
 
@@ -198,7 +198,7 @@ def to_levels(images, levels: float) -> np.ndarray:
 
 
 def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
-    """Warns of pixels in 0..1 where 0 to `levels` is meant, of the reverse, and of pixels below 0.
+    """Warns of pixels in 0..1 that should reach `levels`, of the reverse, and of pixels below 0.
 
     Integers, such as the pixels of a black picture, are left alone, and so are the symbolic tensors
     of a compiled function.

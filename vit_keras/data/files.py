@@ -38,7 +38,7 @@ def file_source(
     Raises:
         ImportError: If a picture is HEIC, and pillow-heif is not installed.
     """
-    if any(path.lower().endswith(HEIC) for path in files):  # before training, which would stop
+    if any(path.lower().endswith(HEIC) for path in files):  # now, not in the middle of training
         extras.check("pillow_heif")
     places, names = [os.path.join(root, path) for path in files], np.array([*splits], str)
     if known.get("groups") is None and len({*files}) < len(files):
@@ -86,8 +86,8 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
     For pictures with masks, see `masks.holds_masks`, and for boxes, `boxes.holds_boxes`. With
     `config.label_pattern`, the name of each picture gives its class, at any depth. If pictures need
-    not be `labeled`, a folder with another layout, or with pictures next to the classes, has no
-    classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
+    not be `labeled`, a folder with another layout, or with pictures next to the class folders, has
+    no classes: all pictures in it and in its subfolders are one data set. If symbolic or hard links
     put a picture into several folders, these folders are its labels.
 
     The held-out split is a folder named test, validation, val, valid, or dev. Without one,
@@ -195,8 +195,8 @@ def read_layout(path: str, trains: bool = True) -> Layout:
 
     Folders named train, test, validation, val, valid, dev, training and testing are splits, in
     upper or lower case. Without train, such a folder is a split only if its folders are among the
-    classes beside it, since a class may also have that name. Unless the folder `trains` a model, a
-    held-out folder stands for train too.
+    classes beside it, since a class may also have that name. Unless a model `trains` on the folder,
+    a held-out folder serves as train too.
 
     Raises:
         FileNotFoundError: If there is no folder at `path`.

@@ -105,7 +105,7 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
     pairs, images = np.unique(label.astype("int64") * count + unit, return_counts=True)
     label, unit = np.divmod(pairs, count)  # in the order of the labels, then of the units
     part, units = np.zeros(count, int), np.bincount(label)
-    if len(pairs) == count and images.max(initial=1) == 1:  # the same as below, for millions
+    if len(pairs) == count and images.max(initial=1) == 1:  # the same result, but fast for millions
         if folds:
             part[unit] = np.arange(count) % folds
         else:
@@ -186,8 +186,8 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
         if is_class and len(without) and not config.unknown:
             raise ValueError(
                 f"Every picture must have a class. Received: {len(without)} without one, such as "
-                f"{source.name_of(int(without[0]))}. Name their column in data.label_columns, "
-                "or train without labels"
+                f"{source.name_of(int(without[0]))}. Name the column of the classes in "
+                "data.label_columns, or train without labels"
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}

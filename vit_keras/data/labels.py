@@ -151,7 +151,7 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
         >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
         ['cat', 'cat 30%, dog 70%']
     """
-    kind = "labels" if task.kind == "classes" else task.kind  # mixed classes are several
+    kind = "labels" if task.kind == "classes" else task.kind  # a mixed image has several classes
     mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
     return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
 
@@ -181,12 +181,12 @@ class Labels(NamedTuple):
 
 
 def no_labels(count: int, kind: str = "classes") -> Labels:
-    """Returns empty labels, for pictures without labels or whose masks are added later."""
+    """Returns empty labels, for pictures without labels or with masks that are added later."""
     return Labels(kind, (), np.zeros(count, "int32"))
 
 
 def text_of(cell: Any) -> str | list | None:
-    """Returns a cell as stripped text in Unicode's composed form; a list stays, NaN is None."""
+    """Returns a cell as stripped text in Unicode's composed form; NaN as None, a list as it is."""
     if cell is None or isinstance(cell, list):
         return cell
     if cell != cell:

@@ -54,10 +54,10 @@ class MaskCode(NamedTuple):
         known = self.numbers if self.has_colors else {VOID: VOID} | self.numbers
         values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
         if wrong := [value for value in values.tolist() if value not in known]:
-            what = "colors" if self.has_colors else f"levels other than {VOID} (no class)"
+            void = "" if self.has_colors else f", or {VOID} for no class"
             raise ValueError(
-                f"the {what} of a mask must be {_listed(self.numbers, self.has_colors)}; it holds "
-                f"{_listed(wrong, self.has_colors)}"
+                f"a mask must hold only the values {_listed(self.numbers, self.has_colors)}{void}; "
+                f"it holds {_listed(wrong, self.has_colors)}"
             )
         return np.array([known[v] for v in values.tolist()], "uint8")[places]
 
@@ -113,7 +113,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     if not (values or names):
         present = np.flatnonzero(levels_in(masks).any(axis=0))
         levels = present[present != VOID].tolist()
-        if not len(present):  # whatever opens the first one reports why it cannot be read
+        if not len(present):  # reading the first one tells why none can be read
             _read(masks[0], pixel_values)
         if len(levels) < 2 or levels[-1] != len(levels) - 1:
             raise ValueError(

@@ -246,7 +246,7 @@ def _converted(picture, channels, bands):
 
 
 # Each scan of a JPEG goes over the whole picture, however little data it has. Encoders write up to
-# a dozen; a file of 85 is decoded in 10 s at the bound of pixels.
+# a dozen. Decoding 85 takes 10 s for a picture with as many pixels as are allowed.
 MOST_JPEG_SCANS = 100
 BYTES = 12  # per pixel of RGB in float32
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
@@ -300,7 +300,7 @@ def _most_pixels() -> float:
     return math.inf if most is None else most
 
 
-HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
+HEADERS = threading.Lock()  # NumPy calls Python's parser, which may fail if several threads do
 NPY = b"\x93NUMPY"
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # TIFF tags, and what Pillow reads by them: samples per color, by photometric number.
@@ -308,7 +308,7 @@ BITS, PHOTOMETRIC, DESCRIPTION, SAMPLES = 258, 262, 270, 277
 EXTRA_SAMPLES, SAMPLE_FORMAT, FLOATS = 338, 339, 3
 COLORS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
 ALPHA = (1, 2)  # extra samples that hold transparency
-AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions of the pages' content
+AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions that tell what the pages are
 
 
 # The pixels in a file, `(H, W, C)` of uint8, uint16 or float32, and the number of leading channels
@@ -331,7 +331,7 @@ def read_deep(data: bytes | np.ndarray) -> Samples | None:
         The upright picture; None for a picture that Pillow reads.
 
     Raises:
-        ValueError, or a library's own exception: If the file is damaged or asks for too much.
+        ValueError, or a library's own exception: If the file is damaged or needs too much memory.
         ImportError: If tifffile or imagecodecs is needed but not installed.
     """
     if isinstance(data, np.ndarray) or data.startswith(NPY):

@@ -22,7 +22,7 @@ JUNK = {  # what systems and network drives leave among pictures, in lower case
 }
 JUNK_ENDINGS = ("@synoeastream", "@synoresource")
 
-Seen = set[tuple[int, int]]  # the devices and numbers of folders
+Seen = set[tuple[int, int]]  # the device and inode numbers of folders
 
 
 def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path]:

@@ -119,7 +119,7 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
             rows = np.arange(len(targets)), targets.argmax(axis=-1)
             if (targets[rows] != 1).any():
                 raise ValueError(
-                    "Texts need images of one class each. Received: mixed images. Leave out mixup "
+                    "Texts need images of one class each. Received: mixed images. Leave out MixUp "
                     "and CutMix"
                 )
             targets = rows[1]

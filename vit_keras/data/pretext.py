@@ -81,8 +81,8 @@ class Masking:
 
         Returns:
             Colors as classes, `(B, N·P)` int32: the channels' levels are the digits of a number in
-            base 2 ** bits, the first channel first. Or pixels of the images, `(B, N, p²·C)`, row by
-            row, normalized in each patch if configured.
+            base 2 ** bits, the first channel first. For targets of pixels, the pixels of each patch
+            row by row, `(B, N, p²·C)`, normalized if configured.
         """
         if not self.config.predicts_colors:
             patches = self._cells(images, self.grid)  # (B, N, p²·C)

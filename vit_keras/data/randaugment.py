@@ -1,6 +1,6 @@
 """RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations and how they are chosen.
 
-Operations equal the published code's (arXiv 1805.09501 and 1909.13719), which are Pillow's
+The operations equal those of the published code (arXiv 1805.09501 and 1909.13719): Pillow's
 `ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. Areas that a map leaves empty
 become gray.
 """
@@ -62,7 +62,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "auto_contrast": _image_ops("autocontrast"),
     "equalize": _image_ops("equalize"),
     "invert": _image_ops("invert"),
-    # The upper bits to keep; none, which Pillow refuses, leave only zeros.
+    # The number of upper bits to keep; 0, which Pillow refuses, leaves only zeros.
     "posterize": _by_table(lambda bits: VALUES & ~(2 ** (8 - bits) - 1)),
     "solarize": _image_ops("solarize"),  # inverts pixels from here on
     # The number to add to dark pixels, those below 128.

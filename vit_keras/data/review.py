@@ -84,7 +84,7 @@ def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
         base_split(name, dataset.splits) or name for name in (config.train_split, config.test_split)
     ]
     if config.dev_percent:
-        names[1] = f"{config.dev_percent:g} % of {names[0]}"
+        names[1] = f"{config.dev_percent:g}% of {names[0]}"
     train, dev, test = train_dev_test(dataset, config)
     chosen = dict(zip(names, (train, dev))) | ({} if test is dev else {"the fold": test})
     if not dataset.name.startswith(("folder:", "table:", "shards:", "hf:")):
@@ -123,7 +123,7 @@ def _look(split_name, split, index, text):
         kind = _kind(data, pixels) if isinstance(data, bytes) else "in memory"
     except ImportError:
         raise
-    except Exception as error:  # libraries for files raise errors of their own
+    except Exception as error:  # file libraries raise their own errors
         return Picture(name, split_name, text(split.labels[index]), split.fault(index, error))
     (height, width), digest = pixels.shape[:2], hashlib.sha256(bytes(data)).hexdigest()
     levels = pixels.min().item(), pixels.max().item()

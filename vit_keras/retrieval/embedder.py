@@ -239,8 +239,8 @@ def embed_batches(
             reason.
 
     Returns:
-        An iterator of N pictures, their embeddings `(N, *shape)` float32, with zeros for unreadable
-        pictures, and N reasons or None.
+        An iterator of batches: N pictures, their embeddings `(N, *shape)` float32, with zeros for
+        unreadable pictures, and for each picture None or the reason why it cannot be read.
 
     Raises:
         ValueError: While iterating, if `batch` or `on_error` is out of range, if embeddings are not
@@ -297,9 +297,9 @@ class EmbeddingJob:
 
     Raises:
         FileNotFoundError, ValueError: If a picture or a folder does not exist, as in
-            `list_pictures`; if an argument is out of range; if another table exists at `out`; or if
-            the model, an option or the pictures have changed since the first part (the message
-            lists the changes). Also if another process is making the table.
+            `list_pictures`; if an argument is out of range; if another table exists at `out`; if
+            another process is making the table; or if the model, an option or the pictures have
+            changed since the first part (the message lists the changes).
 
     Example:
         ```python
@@ -395,7 +395,7 @@ class EmbeddingJob:
         recorded, now = tables.EmbeddingTable(file).description, self.description
         if changes := differences(recorded, now, sorted({*recorded, *now} - {*ABOUT})):
             raise ValueError(
-                f"{which} ({'; '.join(changes)}). Give another --out, or remove it to begin again"
+                f"{which} ({'; '.join(changes)}). Give another --out, or delete this one"
             )
         self.description = recorded
 

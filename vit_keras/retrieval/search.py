@@ -22,7 +22,7 @@ from vit_keras.support.files import claimed_output, replacing
 from vit_keras.weights.weight_file import open_weight_file
 
 CONNECTIVITY = 16  # neighbors per node of the graph; up to twice as many in its bottom layer
-CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # on adding a node, and in a search
+CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # when adding a node, and in a search
 MANY = 100  # more neighbors than this need more candidates
 
 
@@ -50,7 +50,7 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
 
     Args:
         table: A table of vectors.
-        queries: `(Q, D)`, of any nonzero length.
+        queries: Q vectors of any nonzero length, `(Q, D)`.
         count: The largest number of rows for each query.
 
     Returns:
@@ -204,7 +204,7 @@ class Answer(NamedTuple):
     """The result of a search for one query.
 
     Attributes:
-        query: The query picture; its `path` is the text in a search for a text.
+        query: The query picture; in a search by text, its `path` is the text.
         matches: The nearest pictures, the most similar first; empty if there is an `error`.
         error: Why the query has no embedding, or None.
 
@@ -302,7 +302,7 @@ def search_texts(
     count: int = 5,
     index: NeighborIndex | None = None,
 ) -> list[Answer]:
-    """Finds the pictures of a table that fit texts, with the text tower of the table's model.
+    """Finds the pictures of a table that match texts, with the text tower of the table's model.
 
     Args:
         table: A table of the embeddings that the model's texts are compared with: from a CLIP with
@@ -338,7 +338,7 @@ def search_texts(
         option = "with --layer head" if layer else "without --layer and --tokens"
         raise ValueError(
             f"A search by text needs embeddings of the whole tower. Received: {table.path!r} "
-            f"of layer={made['layer']!r}, tokens={made['tokens']!r}. Embed the pictures {option}"
+            f"with layer={made['layer']!r}, tokens={made['tokens']!r}. Embed the pictures {option}"
         )
     vectors = unit_length(embedded.embeddings)
     queries = vectors[: len(texts)]
@@ -415,12 +415,12 @@ def write_answers(
     Args:
         answers: From `search_pictures` or `search_rows`.
         file: The open file.
-        form: "table" is a line of text for each match, below its query. "csv"
-            and "parquet" have a row for each match, with the columns query, rank, path, label, row,
-            similarity and error. "jsonl" has an object for each query. "html" is a self-contained
-            page of the pictures.
+        form: "table" is a line of text for each match, below its query. "csv" and "parquet" have a
+            row for each match, with the columns query, rank, path, label, row, similarity and
+            error. "jsonl" has an object for each query. "html" is a self-contained page of the
+            pictures.
         title: The heading of a page.
-        folder: The folder of pictures with relative paths, if not the working directory.
+        folder: The folder that relative paths start from, if not the working directory.
 
     Raises:
         ImportError: If PyArrow is not installed, for "parquet".

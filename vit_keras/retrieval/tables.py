@@ -131,7 +131,7 @@ DTYPES = ("float32", "float16")
 COLUMNS = ("path", "label", "split", "embedding", "error")
 EXACT_NUMBERS = 200_000 * 768  # tables up to this size are kept in memory and searched exactly
 SEAL, DIGITS = b"vit_keras sha256:", 64  # the text before a SHA-256 in a file
-TAIL = 2**16  # bytes at the end of a file to search for it
+TAIL = 2**16  # bytes at the end of a file in which to search for it
 
 
 class Description(TypedDict):
@@ -194,7 +194,7 @@ def table_of(schema, pictures: Sequence[Picture], embeddings: np.ndarray, errors
         schema: From `schema`.
         pictures: N pictures.
         embeddings: `(N, *shape)`; rows with an error hold any values.
-        errors: N reasons or None.
+        errors: For each picture, the reason why it has no embedding, or None.
     """
     pa = extras.require("pyarrow")
     kind = schema.field("embedding").type
@@ -298,7 +298,7 @@ class EmbeddingTable:
     def unit_vectors(self) -> Iterable[tuple[np.ndarray, np.ndarray]]:
         """Returns pieces for a search: row numbers `(n,)` and unit vectors `(n, D)`.
 
-        The pieces stay in memory if they have at most `EXACT_NUMBERS` numbers.
+        The pieces stay in memory if they hold at most `EXACT_NUMBERS` numbers in all.
         """
         pieces = (
             (start + np.flatnonzero(present), unit_length(vectors[present]))

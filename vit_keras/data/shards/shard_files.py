@@ -25,12 +25,12 @@ class NoRanges(ValueError):
 
 
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
-FINAL = (  # errors that a retry cannot change
+FINAL = (  # errors that a retry cannot fix
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
     *(ImportError, NotImplementedError, NoRanges),
 )
 LARGEST_PAGE = 2**24  # bytes of a response to a request without a range
-ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # seconds and bytes/s: limits of a response's time
+ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # seconds and bytes/s: limits on the time of a response
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
 CHUNK, CHUNKS = 2**24, 4  # bytes per response, and concurrent responses
 
@@ -98,7 +98,7 @@ def _opened(path) -> tuple[Any, str]:
     options = {}
     if path.startswith(("http://", "https://")):
         aiohttp = extras.require("aiohttp")
-        seconds = ANSWER_SECONDS  # of silence, before an answer too
+        seconds = ANSWER_SECONDS  # of silence, also before the answer begins
         timeout = aiohttp.ClientTimeout(
             total=seconds + LARGEST_PAGE / LOWEST_RATE, sock_connect=seconds, sock_read=seconds
         )
@@ -153,7 +153,7 @@ def read_range(url: str, offset: int, length: int) -> bytes:
 
 
 class ShardFiles:
-    """The files of a data set. Remote ones are copied as far as there is room.
+    """The files of a data set. Remote ones are copied as long as there is room.
 
     Files without room are read in place, by byte ranges. Copies of other data sets are removed to
     make room, the least recently opened first.
