@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     from vit_keras.data.masks import holds_masks
     from vit_keras.data.picture_files import read_image, thumbnail
     from vit_keras.data.picture_paths import expand_pictures
-    from vit_keras.data.pipeline import (
-        Feed,
-        eval_batches,
-        learned_task,
-        train_batches,
-        with_texts,
-    )
+    from vit_keras.data.pipeline import Feed, eval_batches, learned_task, train_batches, with_texts
     from vit_keras.data.pretext import Masking, Views
     from vit_keras.data.review import (
         Review,

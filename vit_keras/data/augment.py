@@ -88,10 +88,7 @@ def mixes(config) -> bool:
 
 
 def mix(
-    images: np.ndarray,
-    targets: np.ndarray,
-    generators: Iterable[np.random.Generator],
-    config,
+    images: np.ndarray, targets: np.ndarray, generators: Iterable[np.random.Generator], config
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mixes neighboring images by MixUp or CutMix, drawn for each pair if both are active.
 
@@ -182,7 +179,7 @@ class Augmentation:
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
-        cropping.normalize_into(image, pixels, self.preprocessing)
+        image[...] = self.preprocessing.normalize(pixels)
         erase(image, rng, self.config.erasing)
 
     def batch(self, images, targets, generators: Sequence[np.random.Generator]):

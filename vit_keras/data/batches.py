@@ -1,5 +1,6 @@
 """Batches by number, prepared ahead in threads, and their random generators."""
 
+import functools
 import itertools
 import os
 import pathlib
@@ -43,8 +44,8 @@ def shuffled(size: int, seed: int) -> Callable[[int], int]:
         size: The number of images of the split.
         seed: The run's seed.
     """
-    orders = _Orders()
-    return lambda number: int(orders(size, seed, ORDER, number // size)[number % size])
+    order = functools.lru_cache(2)(_order)
+    return lambda number: int(order(size, seed, ORDER, number // size)[number % size])
 
 
 def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
@@ -60,33 +61,23 @@ def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
     _, numbers, sizes = np.unique(np.asarray(strata), return_inverse=True, return_counts=True)
     images = np.argsort(numbers, kind="stable").astype(np.min_scalar_type(len(numbers)))
     members = np.split(images, np.cumsum(sizes)[:-1])
-    orders = _Orders()
+    turns, epochs = (functools.lru_cache(size)(_order) for size in (2, 2 * len(members)))
 
     def index(number):
         turn, place = divmod(number, len(members))
-        stratum = orders(len(members), seed, STRATUM, turn)[place]
+        stratum = int(turns(len(members), seed, STRATUM, turn)[place])
         epoch, place = divmod(turn, len(members[stratum]))
-        order = orders(len(members[stratum]), seed, MEMBER, stratum, epoch)
+        order = epochs(len(members[stratum]), seed, MEMBER, stratum, epoch)
         return int(members[stratum][order[place]])
 
     return index
 
 
-class _Orders:
-    """The order of each epoch, by a key that ends in the epoch's number; keeps two per sequence."""
-
-    def __init__(self):
-        self._lock, self._kept = threading.Lock(), {}
-
-    def __call__(self, size, *key):
-        slot = (*key[:-1], key[-1] % 2)
-        with self._lock:
-            epoch, order = self._kept.get(slot, (None, None))
-            if epoch != key[-1]:
-                order = np.arange(size, dtype=np.min_scalar_type(size))
-                generator(*key).shuffle(order)
-                self._kept[slot] = key[-1], order
-        return order
+def _order(size, *key):
+    """Returns the order of an epoch, whose number ends the key."""
+    order = np.arange(size, dtype=np.min_scalar_type(size))
+    generator(*key).shuffle(order)
+    return order
 
 
 AHEAD = 2  # batches prepared while one is used

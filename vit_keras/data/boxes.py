@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from vit_keras.config.parsing import read_yaml
-from vit_keras.data.cropping import Window
+from vit_keras.data.cropping import Part, Window
 from vit_keras.data.dataset import Source, split_in
 from vit_keras.data.labels import YES_OR_NO, Labels, as_number, sorted_names
 from vit_keras.data.picture_files import picture_sides
@@ -25,7 +25,6 @@ SLACK = 1e-3  # fraction of a side by which rounded boxes may exceed a picture
 LARGEST_SHARE = 1.5  # if all numbers are smaller, they are not pixels
 FLAGGED = {CROWD: ("iscrowd", "isgroupof"), DIFFICULT: ("difficult", "isdifficult")}  # columns
 OVERLAPS, ROUNDS, TRIES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1), 10, 40  # as in `RandomIoUCrop`
-Part = tuple[float, float, float, float]  # top, left, height, and width as fractions of the sides
 WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
 

@@ -4,20 +4,17 @@ A picture with 8 bits and one or three channels is a `PIL.Image.Image` in mode R
 is an array `(H, W, C)`.
 """
 
-import functools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vit_keras.data import depth
 from vit_keras.data.depth import Picture, as_array, as_picture, pillow
-
-if TYPE_CHECKING:
-    from vit_keras.support.preprocessing import Preprocessing
+from vit_keras.support.preprocessing import Preprocessing
 
 Window = tuple[int, int, int, int]  # top, left, height, and width in pixels
 Sides = tuple[int, int]  # height and width in pixels
+Part = tuple[float, float, float, float]  # top, left, height, and width as fractions of the sides
 
 SMALL = 96 * 96  # pixels; the BiT-HyperRule crops 128 from 160 below this, 480 from 512 above
 SHARES = (128 / 160, 480 / 512)
@@ -26,7 +23,7 @@ ASPECT = (0.75, 1.33)  # width divided by height
 ATTEMPTS = 100
 
 
-def sides_of(picture: Picture) -> tuple[int, int]:
+def sides_of(picture: Picture) -> Sides:
     """Returns the height and width of a picture in pixels."""
     return picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
 
@@ -48,7 +45,7 @@ def mirror(picture: Picture) -> Picture:
     return picture.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
 
 
-def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
+def squeeze(picture: Picture, size: Sides, preprocessing: Preprocessing) -> Picture:
     """Resizes a whole picture to `size` (height, width), whatever its shape.
 
     Pillow resizes and rounds levels if `preprocessing` rounds them. Otherwise, and for arrays, each
@@ -81,14 +78,14 @@ def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessi
 
 
 def place(
-    picture: Picture, scaled: Sides, window: Window, size: Sides, preprocessing: "Preprocessing"
+    picture: Picture, scaled: Sides, window: Window, size: Sides, preprocessing: Preprocessing
 ) -> Picture:
     """Scales a picture to the sides `scaled`, cuts out a part, and resizes it to `size`."""
     picture = cut(squeeze(picture, scaled, preprocessing), window)
     return squeeze(picture, size, preprocessing)
 
 
-def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.ndarray:
+def resize(images, size: Sides, preprocessing: Preprocessing) -> np.ndarray:
     """Resizes an image or a batch of images by a model's preprocessing.
 
     Without a `crop_fraction`, the whole image is squeezed to `size`. With one, the central part is
@@ -121,9 +118,7 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
     return resized.reshape(*images.shape[:-3], *size, images.shape[-1])
 
 
-def seen_part(
-    sides: tuple[int, int], size: tuple[int, int], preprocessing: "Preprocessing"
-) -> tuple[float, float, float, float]:
+def seen_part(sides: Sides, size: Sides, preprocessing: Preprocessing) -> Part:
     """Returns the part of a picture that `resize` keeps: (top, left, height, width).
 
     Args:
@@ -142,13 +137,13 @@ def seen_part(
     return shares(window, scaled)
 
 
-def shares(window: Window, sides: Sides) -> tuple[float, float, float, float]:
+def shares(window: Window, sides: Sides) -> Part:
     """Returns a part of a picture as fractions of the sides."""
     (top, left, height, width), (rows, columns) = window, sides
     return top / rows, left / columns, height / rows, width / columns
 
 
-def normalize(images, preprocessing: "Preprocessing"):
+def normalize(images, preprocessing: Preprocessing):
     """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
 
     Warns of pixels that seem to have another range. Integer arrays whose depth differs from the
@@ -168,7 +163,7 @@ def normalize(images, preprocessing: "Preprocessing"):
     return preprocessing.normalize(images)
 
 
-def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
+def pixels_of(images: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     """Turns a model's inputs `(..., C)` back into pixels: uint8, or float32 for more levels.
 
     Example:
@@ -178,29 +173,6 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
     mean, std = (np.array(x, "float32") for x in (preprocessing.mean, preprocessing.std))
     pixels = (np.asarray(images) * std + mean) * preprocessing.levels
     return to_uint8(pixels) if preprocessing.levels == 255 else pixels
-
-
-def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
-    """Writes the result of `Preprocessing.normalize` on pixels `(H, W, C)` into a float32 image.
-
-    The values of the 256 levels come from a table, which is faster.
-    """
-    if pixels.dtype != np.uint8:
-        image[...] = preprocessing.normalize(pixels)
-        return
-    table = _normalized_levels(preprocessing, pixels.shape[-1])
-    if (table == table[:, :1]).all():
-        np.take(table[:, 0], pixels, out=image, mode="clip")
-    else:
-        for c in range(pixels.shape[-1]):
-            image[..., c] = table[:, c][pixels[..., c]]
-
-
-@functools.lru_cache
-def _normalized_levels(preprocessing, channels):
-    """Returns the 256 levels after `Preprocessing.normalize`, `(256, C)`."""
-    levels = np.arange(256, dtype="float32")[:, None].repeat(channels, axis=1)
-    return preprocessing.normalize(levels)
 
 
 def to_uint8(images) -> np.ndarray:
@@ -220,7 +192,7 @@ def to_uint8(images) -> np.ndarray:
 
 
 def random_window(
-    sides: tuple[int, int], rng: np.random.Generator, area: tuple[float, float] = INCEPTION_AREA
+    sides: Sides, rng: np.random.Generator, area: tuple[float, float] = INCEPTION_AREA
 ) -> Window:
     """Draws a part of a picture with an aspect ratio from 0.75 to 1.33.
 
@@ -252,9 +224,7 @@ def random_window(
     return 0, 0, rows, columns
 
 
-def bit_crop(
-    sides: tuple[int, int], size: tuple[int, int], rng: np.random.Generator
-) -> tuple[tuple[int, int], Window]:
+def bit_crop(sides: Sides, size: Sides, rng: np.random.Generator) -> tuple[Sides, Window]:
     """Draws a resize and a crop by the BiT-HyperRule (arXiv 1912.11370, Section 4.1).
 
     Args:
@@ -272,22 +242,20 @@ def bit_crop(
     return resized, (int(top), int(left), *size)
 
 
-def central_window(
-    sides: Sides, size: Sides, preprocessing: "Preprocessing"
-) -> tuple[Sides, Window]:
+def central_window(sides: Sides, size: Sides, scaling: Preprocessing) -> tuple[Sides, Window]:
     """Returns the sides to scale a picture to, and the part of the result that `resize` keeps."""
-    if preprocessing.crop_fraction is None:
+    if scaling.crop_fraction is None:
         return sides, (0, 0, *sides)
     old, crop = np.array(sides), np.array(size)
-    if preprocessing.rounding == "none":
-        smallest = crop / preprocessing.crop_fraction
+    if scaling.rounding == "none":
+        smallest = crop / scaling.crop_fraction
         scaled = np.floor(old * (smallest / old).max() + 1e-6).astype(int)
     else:
-        smallest = np.array([preprocessing.side_before_crop(side) for side in size])
+        smallest = np.array([scaling.side_before_crop(side) for side in size])
         tight = (smallest / old).argmax()  # the shorter side, if the crop is square
         scaled = smallest[tight] * old // old[tight]
     rest = scaled - crop
-    corner = rest // 2 if preprocessing.rounding == "transformers" else np.round(rest / 2)
+    corner = rest // 2 if scaling.rounding == "transformers" else np.round(rest / 2)
     (top, left), (height, width) = corner.astype(int).tolist(), scaled.tolist()
     return (height, width), (top, left, *size)
 

@@ -349,9 +349,7 @@ class Dataset:
             splits = [*map(self.split, name.split("+"))]
             indices = np.concatenate([split.indices for split in splits])
             return dataclasses.replace(splits[0], indices=indices)
-        match = SLICE.fullmatch(name)
-        base = match and base_split(match[1], self.splits)
-        if match and base:
+        if (match := SLICE.fullmatch(name)) and (base := base_split(match[1], self.splits)):
             split = self.splits[base]
             start, stop = (_bound(text, len(split)) for text in match.groups()[1:])
             if len(part := split.part(np.arange(len(split))[start:stop])):

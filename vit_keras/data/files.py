@@ -120,8 +120,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         rows = [(file, split, [of]) for split, _ in roots for file, of in layout.images(split)]
     (files, splits, classes), names = _in_order(path, rows), layout.classes
     if task == "classes":
-        numbers = {name: k for k, name in enumerate(names)}
-        values: list = [numbers[name] for (name,) in classes]
+        values: Any = np.searchsorted(names, [name for (name,) in classes])
     else:
         task, values = "labels", [np.isin(names, of) for of in classes]
     return _source(path, files, splits, Labels(task, tuple(names), as_labels(values)))
