@@ -100,8 +100,10 @@ def test_deep_pictures_stand_upright(rng, orientation):
         plane.getexif()[0x0112] = orientation
     expected = np.stack([*map(np.asarray, map(ImageOps.exif_transpose, planes))], axis=-1)
     tag = chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
-    written = png(pixels)
-    np.testing.assert_array_equal(read_encoded(written[:33] + tag + written[33:], 3), expected)
+    for written, channels in ((png(pixels), 3), (png(pixels[..., 0]), 1)):
+        for place in (33, len(written) - 12):  # after the header, and after the pixels
+            turned = read_encoded(written[:place] + tag + written[place:], channels)
+            np.testing.assert_array_equal(turned, expected[..., :channels])
     written = tiff(pixels, photometric="rgb", extratags=[(274, 3, 1, orientation, True)])
     np.testing.assert_array_equal(read_encoded(written, 3), expected)
 

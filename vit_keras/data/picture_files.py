@@ -119,17 +119,10 @@ def decode(
         if deep := read_deep(data):
             picture = choose_channels(*deep, channels, bands)
         else:
-            picture = _decode_by_pillow(data, channels, bands)
+            with open_encoded(data) as opened:
+                picture = _converted(upright(opened), channels, bands)
         picture = depth.at_levels(picture, levels)
     return as_picture(picture) if isinstance(picture, np.ndarray) else picture
-
-
-def _decode_by_pillow(data, channels, bands):
-    with open_encoded(data) as picture:
-        if is_deep_png(data):
-            samples = read_png(data, picture, _exif_orientation(picture))
-            return choose_channels(*samples, channels, bands)
-        return _converted(upright(picture), channels, bands)
 
 
 def upright(picture):
@@ -143,7 +136,7 @@ def open_encoded(data: bytes):
     """Opens the bytes of a picture file as a `PIL.Image.Image` without reading its pixels.
 
     Raises:
-        ValueError: If the bytes are not a picture, or would take too much memory.
+        ValueError: If the bytes are not a picture, or would take too much memory or time.
         ImportError: As for `read_image`.
     """
     formats = list(FORMATS)
@@ -154,7 +147,12 @@ def open_encoded(data: bytes):
     image = pillow()
     with _as_value_errors():
         picture = image.open(io.BytesIO(data), formats=formats)
-        check_opened(picture, data)
+        check_pixels(*picture.size)
+        if data.startswith(JPEG) and (scans := data.count(b"\xff\xda")) > MOST_JPEG_SCANS:
+            raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
+        tags = getattr(picture, "tag_v2", {})  # a TIFF's tiles may be larger than the picture
+        if all(tag in tags for tag in TIFF_TILE):
+            check_pixels(*(tags[tag] for tag in TIFF_TILE))
         if picture.format == "PNG":
             picture.verify()  # all checksums, since decoders skip some; closes the picture
             picture = image.open(io.BytesIO(data), formats=formats)
@@ -281,20 +279,6 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
         raise ValueError(f"{text}; {LARGER}")
 
 
-def check_opened(picture, data: bytes) -> None:
-    """Checks an open `PIL.Image.Image` and its encoded bytes before its pixels are read.
-
-    Raises:
-        ValueError: If it has too many pixels, or decoding would take too long.
-    """
-    check_pixels(*picture.size)
-    if data.startswith(JPEG) and (scans := data.count(b"\xff\xda")) > MOST_JPEG_SCANS:
-        raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
-    tags = getattr(picture, "tag_v2", {})  # a TIFF's tiles may be larger than the picture
-    if all(tag in tags for tag in TIFF_TILE):
-        check_pixels(*(tags[tag] for tag in TIFF_TILE))
-
-
 def _most_pixels() -> float:
     most = pillow().MAX_IMAGE_PIXELS
     return math.inf if most is None else most
@@ -317,7 +301,7 @@ Samples = tuple[np.ndarray, int]
 
 
 def read_deep(data: bytes | np.ndarray) -> Samples | None:
-    """Reads a TIFF that Pillow cannot read fully, or a NumPy array, which may be in memory.
+    """Reads a TIFF or a PNG that Pillow cannot read fully, or a NumPy array, even in memory.
 
     The first page of a TIFF is the picture, unless the file states that pages are channels. An
     array that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays
@@ -337,6 +321,8 @@ def read_deep(data: bytes | np.ndarray) -> Samples | None:
     if isinstance(data, np.ndarray) or data.startswith(NPY):
         pixels = data if isinstance(data, np.ndarray) else _read_npy(data)
         return pixels, pixels.shape[-1]
+    if is_deep_png(data):
+        return _read_png(data)
     return _read_tiff(data) if data.startswith(TIFF) and not _is_plain(_tags(data)) else None
 
 
@@ -383,15 +369,15 @@ def _is_plain(tags) -> bool:
     return is_known and not any(text in str(tags.get(DESCRIPTION, "")) for text in AXES)
 
 
-def read_png(data: bytes, picture, orientation: int) -> Samples:
-    """Reads a 16-bit PNG that Pillow has opened, and turns it upright."""
-    if picture.mode.startswith("I"):  # gray, where Pillow keeps 16 bits
-        pixels = np.asarray(picture).astype("uint16")[..., None]
-    else:
-        codecs = extras.require("imagecodecs")
-        pixels = codecs.png_decode(data)
-    colors = 3 if pixels.shape[-1] > 2 else 1
-    return _upright(pixels, orientation), colors
+def _read_png(data) -> Samples:
+    """Reads a 16-bit PNG; its orientation may follow its pixels."""
+    with open_encoded(data) as picture:
+        picture.load()
+        if picture.mode.startswith("I"):  # gray, where Pillow keeps 16 bits
+            pixels = np.asarray(picture).astype("uint16")[..., None]
+        else:
+            pixels = extras.require("imagecodecs").png_decode(data)
+        return _upright(pixels, _exif_orientation(picture)), 3 if pixels.shape[-1] > 2 else 1
 
 
 def _upright(pixels, orientation):
