@@ -155,6 +155,21 @@ def test_the_multilevel_decoder_takes_another_size_and_is_saved(encoder, rng, tm
     assert again.preprocessing == Preprocessing(mean=(0.4,))  # which sees whole pictures
 
 
+@pytest.mark.parametrize(
+    ("build", "size"),
+    [
+        (lambda: VisionTransformer(18, 8, **SIZES, crop_to_patches=True), "18x18"),
+        (lambda: ResNet(36, (1, 1), 0.5, num_classes=5), "36x36"),
+        (lambda: ResNet(None, (1, 1), 0.5, num_classes=5), "NonexNone"),
+    ],
+)
+def test_maps_that_do_not_cover_the_images_have_no_masks(build, size):
+    encoder = build()
+    assert feature_pyramid(encoder, levels=(8,)).output is not None  # the stride is 8, not 18 // 2
+    with pytest.raises(ValueError, match=f"stride, 8x8 pixels.*{size}"):
+        segmenter(encoder, 4)
+
+
 def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path):
     """The encoder's classes are not the pixels'."""
     labels = with_image_size(encoder, (16, 24))

@@ -145,8 +145,8 @@ def segmenter(
         adapts it to another image size.
 
     Raises:
-        ValueError: If the model has no blocks, if an argument is invalid, or if the patches do not
-            divide into whole pixels.
+        ValueError: If the model has no blocks, if an argument is invalid, or if the image size is
+            unknown or not a multiple of the last block's stride.
 
     Example:
         >>> encoder = from_variant("S/16", image_size=512, num_classes=None)
@@ -155,14 +155,21 @@ def segmenter(
     """
     check_choice(decoder, DECODERS, "decoder")
     check_positive(num_classes=num_classes, width=width)
-    blocks = blocks_of(model)
+    blocks, size = blocks_of(model), model.input_shape[1:3]
+    stride = blocks[-1].stride
+    if None in size or any(side % step for side, step in zip(size, stride)):
+        raise ValueError(
+            "A segmenter's images must have sides that are multiples of its last block's stride, "
+            f"{stride[0]}x{stride[1]} pixels, so that the map covers them. Received: model "
+            f"{model.name!r} for images of {size[0]}x{size[1]} pixels"
+        )
     dtype = blocks[-1].layer.dtype_policy
     layer = LayerArguments(seed, dtype)
     x = DECODERS[decoder](model, blocks, width, layer)
     head = {"kernel_initializer": "zeros", "name": "head", "dtype": dtype.variable_dtype}
     bias = keras.initializers.Constant(head_bias)
     x = keras.layers.Dense(num_classes, bias_initializer=bias, **head)(x)  # (B, h, w, K)
-    x = _to_pixels(x, model.input_shape[1:3])
+    x = _to_pixels(x, size)
     made = with_outputs(model, x, name)
     made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
     made.task, made.class_names = Task("masks"), None

@@ -212,13 +212,18 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
 
 def grid_of_layers(layers, name: str) -> tuple[int, int]:
     """Like `patch_grid`, but takes layers that have been called and the name of their model."""
+    embedding = _embedding_of(layers, name)
+    return embedding.grid(embedding.input.shape[1:3])
+
+
+def _embedding_of(layers, name) -> PatchEmbedding:
     embeddings = [layer for layer in layers if isinstance(layer, PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
             "The grid of patches needs a model with one PatchEmbedding layer. "
             f"Received: model {name!r} with {len(embeddings)} of them"
         )
-    return embeddings[0].grid(embeddings[0].input.shape[1:3])
+    return embeddings[0]
 
 
 HEADS: dict[str, Callable] = {"mean": np.mean, "max": np.max}
@@ -250,8 +255,7 @@ def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lam
         kinds: The types of layers that add positions to the tokens.
         copy_of: Returns the layer to call in place of a layer of the model; by default that layer.
     """
-    grid = patch_grid(model)
-    (patch_size,) = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
+    grid, patch_size = patch_grid(model), _embedding_of(model.layers, model.name).patch_size
 
     def clone(layer):
         if type(layer) not in kinds:
@@ -412,9 +416,9 @@ def blocks_of(model: keras.Model) -> list[Block]:
             stride *= layer.strides
             blocks.append(Block(layer, (stride, stride)))
         elif isinstance(layer, EncoderBlock):
-            height, width = (
-                size // count for size, count in zip(model.input_shape[1:3], patch_grid(model))
-            )
+            embedding = _embedding_of(model.layers, model.name)  # of pixels, or of a ResNet's map
+            cells = zip(model.input_shape[1:3], embedding.input.shape[1:3], embedding.patch_size)
+            height, width = (pixels // places * patch for pixels, places, patch in cells)
             blocks.append(Block(layer, (height, width)))
     if not blocks:
         raise ValueError(
