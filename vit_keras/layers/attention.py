@@ -411,7 +411,7 @@ def refuse_weights(layer) -> None:
 
 
 def count_pairs(windows: Windows | None, queries: int, tokens: int) -> tuple[int, int]:
-    """Counts the queries and the pairs that attention multiplies for one image, with padding.
+    """Counts the queries and the query-key pairs of attention for one image, including padding.
 
     Args:
         windows: The windows, or None for attention between all tokens.

@@ -35,7 +35,7 @@ def default_seed() -> int:
 
 
 class _PhiloxInitializer(keras.initializers.Initializer):
-    """Draws `scale` times the numbers of `_draw`, with a generator whose key is `seed`.
+    """Multiplies by `scale` what `_draw` draws with a generator whose key is `seed`.
 
     `seed=None` draws a seed once, with `default_seed`, so each call gives the same numbers.
     """
@@ -105,7 +105,7 @@ def lecun_normal(fan_in: int, seed: int | None) -> TruncatedNormal:
 
 
 def refuse_quantized(model: keras.Model, action: str) -> None:
-    """Raises ValueError if `model.quantize` was called, since it leaves no kernels to copy."""
+    """Raises ValueError if `model.quantize` was called, which leaves no kernels to copy."""
     modes = (getattr(layer, "quantization_mode", None) for layer in sublayers(model))
     mode = next(filter(None, modes), None)
     if mode is not None:
@@ -175,7 +175,7 @@ class LowRankKernel(keras.layers.Layer):
 
     A is `(*K, rank)` and B is `(rank, *N)` for a kernel `(*K, *N)` and a bias `(*N,)`. Keras
     instead splits off the last axis, so each attention head of query, key and value gets its own A:
-    with 6 heads, three times the weights of the paper's form.
+    with 6 heads, that takes three times the weights of the paper's form.
 
     Until `enable_lora` is called, the layer behaves as in Keras. After that, `kernel` is the sum,
     and the layer's own kernel no longer trains. Files saved by Keras contain the sum.
@@ -193,9 +193,9 @@ class LowRankKernel(keras.layers.Layer):
         Args:
             rank: The number of columns of A and of rows of B.
             lora_alpha: The product is multiplied by `lora_alpha / rank`; None means `rank`.
-            a_initializer: Initializer of A. None draws uniformly in ±1 / √fan_in, as in the
+            a_initializer: The initializer of A. None draws uniformly in ±1 / √fan_in, as in the
                 published code, with a seed from `keras.utils.set_random_seed`.
-            b_initializer: Initializer of B. With zeros, the layer's outputs do not change.
+            b_initializer: The initializer of B. With zeros, the layer's outputs do not change.
 
         Raises:
             ValueError: If `rank` is not a positive int, or the layer has adapters or is quantized.
@@ -249,7 +249,7 @@ class LowRankKernel(keras.layers.Layer):
         return ops.add(kernel, (self.lora_alpha / self.lora_rank) * product)
 
     def load_own_variables(self, store):
-        """Loads a kernel without its adapters; Keras zeroes both factors, which would stop LoRA."""
+        """Loads the kernel and keeps A; Keras zeroes A and B, neither of which could then train."""
         first = np.array(ops.convert_to_numpy(self.lora_kernel_a)) if self.lora_enabled else None
         super().load_own_variables(store)
         if first is not None:
@@ -288,12 +288,12 @@ def sizes_of(x):
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 
-    On CPUs, the gradient of one large product takes two thirds as long as those of one per image.
+    On CPUs, the gradients of one large product take two thirds as long as those of one per image.
 
     Args:
         x: `(B, …, *K)`.
         kernel: `(*K, *N)`.
-        bias: `(*N,)`; None sums over one axis of the kernel, without a bias.
+        bias: `(*N,)`, or None for no bias; *K is then one axis.
         activation: A function of a tensor, or None.
 
     Returns:
@@ -418,10 +418,10 @@ class Layer(Configured, keras.layers.Layer):
     def _same_shape(self, input_shape):
         return input_shape
 
-    compute_output_shape: Callable[..., Any] = _same_shape  # a layer's own may take several shapes
+    compute_output_shape: Callable[..., Any] = _same_shape  # subclasses may take several shapes
 
     def fix_sequence(self, shape: tuple) -> None:
-        """Makes Keras refuse first inputs unlike `shape`, except in the number of images."""
+        """Makes Keras refuse first inputs of other shapes, except for the number of images."""
         self.input_spec = keras.layers.InputSpec(shape=(None, *shape[1:]))
 
 
@@ -439,7 +439,7 @@ class SeededLayer(Layer):
     Each weight and each sublayer gets its own seed, derived from `seed` and its name.
 
     Args:
-        seed: An int; None draws one after `keras.utils.set_random_seed`, as `default_seed` does.
+        seed: An int; None draws one from the generator that `keras.utils.set_random_seed` seeds.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
@@ -478,7 +478,7 @@ class SeededLayer(Layer):
         return NORMALIZATIONS[kind](epsilon=epsilon, name=name, dtype=self.dtype_policy)
 
     def dropout(self, rate: float, name: str, **kwargs):
-        """Returns a dropout layer with its own seed; at rate 0 the identity, which builds fast."""
+        """Returns a dropout layer with its own seed; at rate 0, the identity, to build faster."""
         if rate == 0:
             return _identity
         seed = self.fold_in(name)

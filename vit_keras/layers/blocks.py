@@ -186,7 +186,7 @@ class FeatureAdapter(SeededLayer):
         True
     """
 
-    hidden_norm = None  # of the hidden units, for the cost rule of MLPs
+    hidden_norm = None  # read by the cost rule of MLPs
 
     def __init__(self, mlp_dim: int, **kwargs):
         super().__init__(**kwargs)

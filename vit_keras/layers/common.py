@@ -176,7 +176,8 @@ class BlockOptions:
         mlp: "gelu", or "swiglu": Dense_1(SiLU(gate(x)) · Dense_0(x)) (arXiv 2002.05202).
         mlp_norm: Whether the hidden units of the MLP are normalized before its last layer, as in
             EVA-02.
-        norm: "layer" for layer normalization, or "rms", which neither centers nor has an offset.
+        norm: "layer" for layer normalization, or "rms", which neither subtracts a mean nor adds an
+            offset.
         layer_scale: The initial value of a factor for each channel of both residual branches
             (LayerScale, arXiv 2103.17239), or None for no factors.
         parallel: Whether attention and MLP read the same normalized tokens and their results are
@@ -215,7 +216,7 @@ class BlockOptions:
 
     @classmethod
     def of(cls, value: Any) -> "BlockOptions":
-        """Returns options from options, from a dictionary of some fields, or from None."""
+        """Converts options, a dictionary of some of their fields, or None to `BlockOptions`."""
         if type(value) is BlockOptions:
             return value
         if isinstance(value, BlockOptions):
@@ -224,7 +225,7 @@ class BlockOptions:
         return BlockOptions(**(value or {}))
 
 
-WITH_NO_OBJECT = ("tokens", "patches")  # boxes with another class, which means no object
+WITH_NO_OBJECT = ("tokens", "patches")  # `boxes` with one more class, for no object
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,8 +242,8 @@ class ViTOptions(BlockOptions):
             classifier does not read it. The classifier "distilled" always has it.
         num_registers: The number of registers between the class token and the patches (arXiv
             2309.16588).
-        position_cover: The tokens that get added positions: "all" tokens; the "class" token and
-            patches but not registers, as in DINOv2; or only "patches", as in DeiT III.
+        position_cover: The tokens to which positions are added: "all" tokens; the "class" token and
+            the patches but not registers, as in DINOv2; or only "patches", as in DeiT III.
         crop_to_patches: Whether to ignore pixels at the right and bottom that do not fill a patch,
             like the convolution of So400m/14 at 384 pixels. Otherwise such images are refused.
         pre_norm: Whether tokens are normalized before the first block, as in CLIP. The patch
@@ -254,13 +255,12 @@ class ViTOptions(BlockOptions):
         map_mlp_dim: The number of hidden units of the classifier "map"; None means the blocks'
             number.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
-        boxes: The heads that find objects in place of a classifier, so that the model gives a
-            dictionary of outputs if it has classes: MLPs on the registers ("tokens", as in YOLOS)
-            or on the patches ("patches"), with the outputs "logits" and "boxes" as in
-            `models.detector`. With "texts", as in OWL-ViT, classes are texts
-            (`models.head_from_text`), and `num_classes` is the width of their embeddings;
-            "texts_objectness" also predicts which patches contain objects, as in OWLv2. None keeps
-            the classifier.
+        boxes: The heads that find objects in place of a classifier: MLPs on the registers
+            ("tokens", as in YOLOS) or on the patches ("patches"). A model with classes then gives a
+            dictionary of "logits" and "boxes", as in `models.detector`. With "texts", as in
+            OWL-ViT, classes are texts (`models.head_from_text`), and `num_classes` is the width of
+            their embeddings; "texts_objectness" also predicts which patches contain objects, as in
+            OWLv2. None keeps the classifier.
         global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
             such as (2, 5, 8, 11) of 12 blocks in ViTDet. Without windows, all blocks do.
 

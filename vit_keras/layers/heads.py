@@ -161,15 +161,15 @@ def _unit(x, axis):
     return x * ops.cast(ops.rsqrt(ops.maximum(squares, EPSILON)), x.dtype)
 
 
-SMALL = 1e-4  # added to shares of the image, whose logits are then finite
+SMALL = 1e-4  # added to fractions of the image so that their logits are finite
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchBoxes(OnGrid, Layer):
     """Turns logits of boxes into boxes at the places of patches (arXiv 2205.06230, Section 3.1).
 
-    A box of zeros has the size of its patch, and its center at the patch's lower right corner, as
-    in the published code.
+    Logits of zero give a box of the size of its patch, centered at the patch's lower right corner,
+    as in the published code.
 
     Args:
         grid: The rows and columns (h, w) of patches; an int applies to both.

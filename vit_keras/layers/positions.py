@@ -84,7 +84,7 @@ def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
     if head_size % 4:
         raise ValueError(
             "Rotary positions rotate pairs by rows and by columns, so 4 must divide the size of a "
-            f"head, hidden_size / num_heads. Received: {head_size}"
+            f"head, hidden_size / num_heads. Received: heads of size {head_size}"
         )
     periods = rope.base ** (np.arange(head_size // 4) / (head_size // 4))
     if rope.rounded:

@@ -99,7 +99,7 @@ class PatchEmbedding(SeededLayer):
         rows, columns = (n // side for n, side in zip(ops.shape(images)[1:3], self.patch_size))
         if self.crop:
             images = images[:, : rows * height, : columns * width]
-        # No tensor has more than four axes, which is all that many accelerators of phones take.
+        # No tensor has more than four axes, the most that many phone accelerators support.
         x = ops.reshape(images, (-1, height, columns, width * channels))
         x = ops.transpose(x, (0, 2, 1, 3))  # (B·rows, columns, p_h, p_w·C)
         x = ops.reshape(x, (-1, columns, height * width * channels))
@@ -437,7 +437,7 @@ def _take(x, index):
 class PatchDropout(SeededLayer):
     """Keeps a random subset of each image's patches in training.
 
-    Of P patches, max(1, round(P · `keep_rate`)) stay, in order; each image and step draws its own.
+    Of P patches, max(1, round(P · `keep_rate`)) stay, in order, drawn anew for each image and step.
     At inference, all patches stay. No token is scaled. The layer must follow the position
     embeddings. Source: arXiv 2208.07220.
 

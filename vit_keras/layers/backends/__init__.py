@@ -30,7 +30,7 @@ from keras import ops
 
 from vit_keras.support.checks import SIMPLE, fault
 
-# The modules of this package that compute an operation, by a function of the same name. The first
+# The modules of this package that compute an operation with a function of the same name. The first
 # word of a module's name is its backend.
 TABLE: dict[str, tuple[str, ...]] = {
     # layers
@@ -81,7 +81,7 @@ def lookup(operation: str, default: Callable | None = None) -> Any:
 
 
 def dispatch(operation: str) -> Callable[[Callable], Callable]:
-    """Decorates the portable function of `operation`, which the backend's own replaces, if any.
+    """Decorates the portable function of `operation`; the backend's own replaces it, if any.
 
     The choice is made once, when the decorated function is defined, so calls cost nothing extra.
 
@@ -97,8 +97,8 @@ DEFAULTS = {
     "jax": {"long_sequences": LONG_SEQUENCES},
     "tensorflow": {"long_sequences": LONG_SEQUENCES},
     "torch": {
-        # oneDNN's products instead of torch's default library: in float32 x w + b and its two
-        # gradients; in bfloat16 x w + b, with the GELU that follows it.
+        # oneDNN's products instead of those of torch's default library: in float32, x w + b and its
+        # two gradients; in bfloat16, x w + b with the GELU that follows it.
         "torch_products": {"float32": False, "bfloat16": False},
         # Attention in bfloat16 as explicit products instead of torch's own kernel.
         "torch_attention": {"written_out": False},
@@ -210,7 +210,7 @@ def is_long(*lengths: int | None) -> bool:
 
 
 def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
-    """The number of blocks and their common size; together they hold `tokens` and few more.
+    """The number of blocks and their size; together they hold `tokens` tokens and few more.
 
     No block is larger than `most`; None means `BLOCK`.
     """

@@ -109,7 +109,7 @@ _attend.defvjp(_forward, _backward)
 
 
 def wait(after, *tensors):
-    """Returns tensors that XLA cannot compute before `after`: they add one of its numbers, times 0.
+    """Makes XLA compute `tensors` after `after`, by adding one number of `after`, times 0, to each.
 
     XLA first computes everything that needs no data, such as zeros, and keeps it until it is used.
     """

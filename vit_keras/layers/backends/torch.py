@@ -69,7 +69,7 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
 
 LARGE = 2**25  # multiply-adds above which a product outweighs the cost of the call
 MANY_UNITS = 2**21  # of a layer; with fewer, less than 8 MB is kept for the gradient
-# The names in oneDNN and in torch.
+# The names of activations in oneDNN and in torch.
 FUSED: dict[Callable, tuple[str, list, str]] = {
     gelu: ("gelu", [], "none"),
     gelu_tanh: ("gelu", [], "tanh"),

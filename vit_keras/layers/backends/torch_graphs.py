@@ -208,7 +208,7 @@ class _Plan:
         return self.state == self._state()
 
     def needs_layers(self, compiles) -> bool:
-        """Whether hooks, regularizers, quantization, unknown layers or devices need Keras calls."""
+        """Whether hooks, regularizers, quantization, devices or unknown layers require Keras."""
         return (
             any(self.hooks)
             or any(map(REGULARIZER, self.layers))
