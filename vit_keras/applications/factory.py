@@ -36,6 +36,8 @@ def preprocess_input(x, data_format=None, model=None):
     """Preprocesses a tensor or NumPy array that encodes a batch of images.
 
     Models of families other than the paper's need `model`, since they scale pixels differently.
+    A warning is issued if pixels seem to lie in [0, 1], or lie outside [0, 255]. Arrays of bools
+    or of 16-bit numbers are first converted to [0, 255].
 
     Args:
         x: A floating-point `numpy.array` or a tensor, `(B, height, width, 3)`, with values in [0,
@@ -44,9 +46,6 @@ def preprocess_input(x, data_format=None, model=None):
         data_format: Optional data format of the images, "channels_last" or "channels_first".
         model: Optional model of this package. Pixels are then scaled as in the source of its
             weights. For example, torchvision's weights use another scale.
-
-    A warning is issued if pixels seem to lie in [0, 1], or lie outside [0, 255]. Arrays of bools
-    or of 16-bit numbers are first converted to [0, 255].
 
     Raises:
         ValueError: If the channels are not last, if a value is not finite, or if the white level

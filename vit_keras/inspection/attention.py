@@ -237,7 +237,7 @@ def perturbation_curves(
 
     Patches are hidden, or shown in an empty picture, in the order of their relevance (deletion and
     insertion, arXiv 1806.07421). A good map has a low first curve and a high second one. Hidden
-    patches have the value 0 of prepared images, which is their mean color.
+    patches are set to 0, the mean color of prepared images.
 
     Args:
         model: A classifier.

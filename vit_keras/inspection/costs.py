@@ -1,9 +1,9 @@
 """The costs of a forward pass, layer by layer.
 
-A cost rule says how many multiply-adds a kind of layer does for one image. It is a function of a
-built layer, the shape of the layer's (first) input with the batch axis, and a `Convention`. For
-each product that the layer computes for one image, it yields the product's multiply-adds and the
-number of elements in its result.
+A cost rule says how many multiply-adds a kind of layer performs for one image. It is a function
+of a built layer, the shape of the layer's (first) input with the batch axis, and a `Convention`.
+For each product that the layer computes for one image, it yields the product's multiply-adds and
+the number of elements in its result.
 """
 
 import dataclasses
@@ -126,7 +126,7 @@ def flops(
 
     The count includes products with weights and the products of attention: q kᵀ, relative logits
     and the weighted sum of v, including the padding of windows. It excludes biases, activation
-    functions, softmax and the standardization of filters. A layer counts once for each of its
+    functions, softmax and the standardization of filters. A layer is counted once for each of its
     calls.
 
     Args:

@@ -17,7 +17,7 @@ from vit_keras.weights import load
 from vit_keras.weights.download import DEFAULT_TIMEOUT_SECONDS
 
 CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")
-LARGEST_PICTURE_BYTES = 2**28  # of a download; the rest of a larger one is cut off, and refused
+LARGEST_PICTURE_BYTES = 2**28  # of a download; a larger one is cut off, and then refused
 
 
 def get_imagenet_classes() -> list[str]:

@@ -129,7 +129,7 @@ def count_classes(model: keras.Model) -> int:
     if "logits" not in model.output:
         return 0
     names = [layer.name for layer in model.layers]
-    return model.output["logits"].shape[-1] - ("head_texts" not in names)  # or no object
+    return model.output["logits"].shape[-1] - ("head_texts" not in names)  # without "no object"
 
 
 def ends_in_softmax(model: keras.Model) -> bool:

@@ -26,7 +26,7 @@ def distillation_model(
     layers, so training it trains them.
 
     Args:
-        student: A model of this package: a classifier, or for features, a model without a head.
+        student: A model of this package: a classifier or, for features, also one without a head.
         teacher: A model of this package. Its weights become untrainable.
         config: A `vit_keras.config.DistillConfig`.
         seed: The seed of the new layers; None draws one.
@@ -40,7 +40,7 @@ def distillation_model(
 
     Raises:
         ValueError: If the two models have different classes, if the teacher takes another kind of
-            image, or if a model does not have the features.
+            image, or if a model lacks the features.
 
     Example:
         ```python

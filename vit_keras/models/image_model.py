@@ -235,10 +235,10 @@ def predict_array(model, images, batch_size: int | None):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class JoinedModel(keras.Model):
-    """A functional model of several models, whose variables may have the same paths."""
+    """A functional model that joins several models, whose variables may have the same paths."""
 
     def zero_grad(self, set_to_none=True):
-        """On torch, forgets all gradients; Keras forgets only one for each path."""
+        """On torch, forgets all gradients; Keras forgets only one of those with the same path."""
         for variable in self.trainable_variables:
             variable.value.grad = None
 

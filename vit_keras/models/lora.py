@@ -80,6 +80,9 @@ def merge_lora(model: keras.Model) -> keras.Model:
         A model without adapters that computes the same logits. It is not compiled, and its layers
         are trainable.
 
+    Raises:
+        ValueError: If a sum is too large for the type of its kernel.
+
     Example:
         >>> merged = merge_lora(model)
         >>> vit_keras.weights.save_model(merged, "merged.keras")

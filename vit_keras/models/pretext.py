@@ -224,7 +224,7 @@ class SelfDistillation(SeededLayer):
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
         if isinstance(config, dict):
-            from vit_keras.config import DinoConfig  # no other model needs the room
+            from vit_keras.config import DinoConfig  # which only this layer needs
 
             config = DinoConfig(**with_tuples(config))
         self.config = config

@@ -184,9 +184,10 @@ def _check_cuts_images(model):
     begins = next((layer for layer in model.layers if layer.weights), None)
     if len(model.inputs) > 1 or not isinstance(begins, PatchEmbedding):
         raise ValueError(
-            "Another patch size needs a model that cuts its only input into patches itself, as a "
-            f"VisionTransformer does. Received: {model.name!r} with {len(model.inputs)} inputs, "
-            f"which begins with {type(begins).__name__}"
+            "Another patch size and images of any size need a model that cuts its only input into "
+            "patches itself, as a VisionTransformer does. Received: "
+            f"{model.name!r} with {len(model.inputs)} inputs, which begins with "
+            f"{type(begins).__name__}"
         )
 
 

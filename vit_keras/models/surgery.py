@@ -1,4 +1,4 @@
-"""Models made from a built model that share its weights: intermediates, attention."""
+"""Models that are made from a built model and share its weights, and what they read from it."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -21,6 +21,7 @@ from vit_keras.models.image_model import ImageModel
 from vit_keras.support.checks import check_choice
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
+MOVABLE = ("learned", "learned_2d", "sincos2d")  # embeddings that may be added before every block
 
 
 def VisionTransformer(
@@ -165,11 +166,10 @@ def _check(arch, classifier_activation, patch_keep_rate):
     common.check_positive(num_layers=arch.num_layers)
     common.check_kept(patch_keep_rate=patch_keep_rate)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
-    if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
+    if kind not in MOVABLE and place != "stem":
         raise ValueError(
-            "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
-            f"tokens, as {', '.join(map(repr, ADDED))} are; the others act in the attention "
-            "of every block. "
+            "`position_embedding_at` must be 'stem' unless `position_embedding` is one of "
+            f"{', '.join(map(repr, MOVABLE))}. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
     if beyond := sorted({*design.global_blocks} - {*range(arch.num_layers)}):

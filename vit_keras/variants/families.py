@@ -44,10 +44,10 @@ class Family:
             published models have `num_classes` outputs for images of `image_size` pixels.
         differences: `{name of a size: arguments that it adds or replaces}`.
         license: The license of the published weights.
-        resizing: The rule for positions on other grids, see
-            `vit_keras.support.preprocessing.Resizing`, whose other defaults hold.
+        resizing: The rule for positions on other grids; the other fields of
+            `vit_keras.support.preprocessing.Resizing` keep their defaults.
         suffix: The end of the names of its variants.
-        kind: What follows the name in those of its constructors in `vit_keras.applications`.
+        kind: What follows its name in the names of its constructors in `vit_keras.applications`.
 
     Example:
         ```python
@@ -398,7 +398,7 @@ def family_of(variant: FamilyVariant) -> Family:
     return FAMILIES[variant.family]
 
 
-# Other projects' words and ours for them, and words that they write without a space.
+# Other projects' words with ours for them, and words that they write without a space.
 WORDS = {"tiny": "ti", "small": "s", "base": "b", "medium": "m", "large": "l", "huge": "h"}
 WORDS |= {"gigantic": "big g", "bigg": "big g", "giant": "g", "gopt": "g opt", "vit": ""}
 WORDS |= {"iii": "3", "registers": "reg", "laion": "open clip", "+/": "plus", "pali2": "pali"}
