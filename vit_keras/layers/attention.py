@@ -199,14 +199,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             check_windows(self, q_shape, kv_shape)
             self.fix_sequence(q_shape)
 
-    def call(
-        self,
-        q,
-        kv=None,
-        training=None,
-        return_attention_weights=False,
-        attention_mask=None,
-    ):
+    def call(self, q, kv=None, training=None, return_attention_weights=False, attention_mask=None):
         if self.windows is not None:
             check_windows(self, q.shape, None if kv is None else kv.shape)
             if return_attention_weights:

@@ -121,11 +121,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 NORMALIZATIONS = {"layer": LayerNormalization, "rms": keras.layers.RMSNormalization}
-QKV_BIASES = {
-    "all": ("query", "key", "value"),
-    "qv": ("query", "value"),
-    "none": (),
-}
+QKV_BIASES = {"all": ("query", "key", "value"), "qv": ("query", "value"), "none": ()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,11 +213,9 @@ class BlockOptions:
     @classmethod
     def of(cls, value: Any) -> "BlockOptions":
         """Converts options, a dictionary of some of their fields, or None to `BlockOptions`."""
-        if type(value) is BlockOptions:
-            return value
         if isinstance(value, BlockOptions):
             names = [field.name for field in dataclasses.fields(BlockOptions)]
-            return BlockOptions(**{name: getattr(value, name) for name in names})
+            value = {name: getattr(value, name) for name in names}
         return BlockOptions(**(value or {}))
 
 
@@ -341,12 +335,9 @@ class Prefix:
     @staticmethod
     def of(classifier: str, options: ViTOptions) -> "Prefix":
         """Returns the tokens of a model with this classifier and these options."""
-        names: tuple[str, ...] = ()
-        if options.class_token or classifier in READ_CLASS_TOKEN:
-            names += ("cls",)
-        if options.distillation_token or classifier == "distilled":
-            names += ("dist",)
-        return Prefix(names, options.num_registers)
+        has_token = options.class_token or classifier in READ_CLASS_TOKEN
+        has_teacher = options.distillation_token or classifier == "distilled"
+        return Prefix(("cls",) * has_token + ("dist",) * has_teacher, options.num_registers)
 
     def positions(self, cover: str) -> int:
         """Returns how many of these tokens get added positions."""

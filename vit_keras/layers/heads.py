@@ -117,11 +117,7 @@ class PrototypeHead(SeededLayer):
     """
 
     def __init__(
-        self,
-        num_prototypes: int,
-        hidden_size: int = 2048,
-        bottleneck_size: int = 256,
-        **kwargs,
+        self, num_prototypes: int, hidden_size: int = 2048, bottleneck_size: int = 256, **kwargs
     ):
         super().__init__(**kwargs)
         sizes = {"hidden_size": hidden_size, "bottleneck_size": bottleneck_size}

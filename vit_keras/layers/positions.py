@@ -94,16 +94,14 @@ def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
 
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
     """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
-    references = rope.reference or (None, None)
-    axes: list[np.ndarray] = []
-    for count, reference in zip((rows, columns), references):
-        index = np.arange(count)
-        if rope.centered:
-            axes.append(2 * np.pi * (2 * (index + 0.5) / count - 1))
-        else:
-            axes.append((index + rope.offset) * (1 if reference is None else reference / count))
-    y, x = np.meshgrid(*axes, indexing="ij")
-    return np.pad(np.stack([y.ravel(), x.ravel()]), [(0, 0), (prefix, 0)])
+    index = np.indices((rows, columns)).reshape(2, -1)
+    counts = np.array([[rows], [columns]])
+    if rope.centered:
+        places = 2 * np.pi * (2 * (index + 0.5) / counts - 1)
+    else:
+        scale = 1 if rope.reference is None else np.reshape(rope.reference, (2, 1)) / counts
+        places = (index + rope.offset) * scale
+    return np.pad(places, [(0, 0), (prefix, 0)])
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

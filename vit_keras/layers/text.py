@@ -38,10 +38,9 @@ class TextEmbedding(SeededLayer):
 
     def __init__(self, vocab_size: int, context_length: int, hidden_size: int, **kwargs):
         super().__init__(**kwargs)
-        sizes = {"vocab_size": vocab_size, "context_length": context_length}
-        check_positive(**sizes, hidden_size=hidden_size)
         self.vocab_size, self.context_length = vocab_size, context_length
         self.hidden_size = hidden_size
+        check_positive(**self.sizes)
 
     @property
     def sizes(self) -> dict[str, int]:

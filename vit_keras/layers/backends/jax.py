@@ -205,15 +205,14 @@ def _after_activation(x, kernel, activation):
 
 def _after_activation_backward(activation, kept, gradient):
     x, kernel = kept
-    activate = functools.partial(_activate, activation)
+
+    def activate(x, gradient):
+        """The activation of rows, and the gradient with respect to the rows."""
+        y, pull = jax.vjp(activation, x)
+        return y, *pull(gradient)
+
     units, into = by_blocks(activate, x, gradient @ kernel.T)
     return into, jnp.einsum("bnk,bnm->km", units, gradient)
-
-
-def _activate(activation, x, gradient):
-    """The activation of rows, and the gradient with respect to the rows."""
-    y, pull = jax.vjp(activation, x)
-    return y, *pull(gradient)
 
 
 _after_activation.defvjp(

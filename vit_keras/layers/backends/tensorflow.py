@@ -56,8 +56,7 @@ def train_layer_norm(x, gamma, beta, epsilon: float):
 
 
 def _exactly(normalize, x, *weights):
-    exact = tf.float64 if x.dtype == tf.float64 else tf.float32
-    return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, *weights))), x.dtype)
+    return tf.cast(normalize(*(tf.cast(v, _exact(x)) for v in (x, *weights))), x.dtype)
 
 
 def _moments(x, epsilon):
@@ -75,18 +74,10 @@ def _in_one_pass(compute, slope):
     return tf.custom_gradient(lambda x: (compute(x), functools.partial(gradient, x)))
 
 
-def _gelu(x):
-    return x * _probability(x)
-
-
 def _gelu_slope(x):
     """Φ(x) + x φ(x)."""
     density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
     return _probability(x) + x * density
-
-
-def _gelu_tanh(x):
-    return 0.5 * x * (1 + _tanh(x))
 
 
 def _gelu_tanh_slope(x):
@@ -110,8 +101,8 @@ def _constant(value, like):
     return tf.cast(value, like.dtype)
 
 
-gelu = _in_one_pass(_gelu, _gelu_slope)  # x Φ(x), computed with erf
-gelu_tanh = _in_one_pass(_gelu_tanh, _gelu_tanh_slope)  # x (1 + t) / 2
+gelu = _in_one_pass(lambda x: x * _probability(x), _gelu_slope)  # with erf
+gelu_tanh = _in_one_pass(lambda x: 0.5 * x * (1 + _tanh(x)), _gelu_tanh_slope)
 
 
 def global_norm(tensors):

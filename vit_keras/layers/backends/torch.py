@@ -205,7 +205,9 @@ def measure_products(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict
     if has_onednn_bfloat16():
         x, kernel, _ = (matrix.bfloat16() for matrix in triples[-2])
         bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)
-        contests["bfloat16"] = (_fused_gelu, _gelu_after, [(x, kernel, bias)])
+        fused = lambda x, kernel, bias: _onednn(x, kernel, bias, FUSED[gelu])
+        separate = lambda x, kernel, bias: gelu(_forward(x, kernel, bias, False))
+        contests["bfloat16"] = (fused, separate, [(x, kernel, bias)])
     with torch.no_grad():
         return {name: is_faster(*contest, rounds) for name, contest in contests.items()}
 
@@ -220,14 +222,6 @@ def _products(by_onednn, x, kernel, gradient):
     multiply(x, kernel)
     multiply(gradient, kernel.t())
     _kernel_gradient(x, gradient, by_onednn)
-
-
-def _fused_gelu(x, kernel, bias):
-    return _onednn(x, kernel, bias, FUSED[gelu])
-
-
-def _gelu_after(x, kernel, bias):
-    return gelu(_forward(x, kernel, bias, False))
 
 
 LONGEST = 1024  # tokens; with more, the weights of a layer would take too much memory
