@@ -132,7 +132,7 @@ class Rope:
     place along the axis.
 
     Attributes:
-        base: The number whose powers are the frequencies.
+        base: The number whose powers are the frequencies. Text models use 10000 for longer axes.
         offset: Added to the index of a row or column.
         reference: The rows and columns of a grid. Other grids of n places scale their angles to it:
             t = i · reference / n. None means t = i.

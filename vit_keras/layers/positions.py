@@ -8,16 +8,14 @@ import math
 from collections.abc import Callable
 
 import keras
-import ml_dtypes
 import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, OnGrid, SeededLayer
-from vit_keras.layers.common import Rope, pair
+from vit_keras.layers.common import pair
 from vit_keras.support.resizing import interpolation_rule
 
 SINCOS_BASE = 10_000.0
-ROPE = Rope()
 
 
 def prefix_tokens(tokens: int, grid: tuple[int, int]) -> int:
@@ -51,57 +49,6 @@ def sincos_2d(rows: int, columns: int, hidden_size: int, prefix: int = 0) -> np.
     y, x = (np.outer(axis.ravel(), frequencies) for axis in (y, x))
     table = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
     return np.pad(table, [(prefix, 0), (0, 0)]).astype("float32")[None]
-
-
-def rotary_angles_2d(
-    rows: int, columns: int, head_size: int, prefix: int = 0, rope: Rope = ROPE
-) -> np.ndarray:
-    """Returns the angles of rotary positions: d/4 frequencies times the row, then the column.
-
-    The frequencies are base^(-4j / d), as in axial RoPE for images (arXiv 2403.13298, Section 3.2).
-    Text models use the base 10000, but grids are shorter.
-
-    Args:
-        rows: The rows of patches.
-        columns: The columns of patches.
-        head_size: d, the width of an attention head.
-        prefix: T, the number of tokens before the patches. Their angles are 0.
-        rope: The base, and the rule that turns rows and columns into places.
-
-    Returns:
-        An array `(T + rows · columns, 1, d/2)`, in radians.
-
-    Raises:
-        ValueError: If 4 does not divide `head_size`.
-    """
-    places = rotary_places(rows, columns, prefix, rope)
-    frequencies = rotary_frequencies(head_size, rope)
-    return np.concatenate([np.outer(axis, frequencies) for axis in places], axis=1)[:, None]
-
-
-def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
-    """Returns frequencies `(d/4,)` of one axis; raises ValueError unless 4 divides `head_size`."""
-    if head_size % 4:
-        raise ValueError(
-            "Rotary positions rotate pairs by rows and by columns, so 4 must divide the size of a "
-            f"head, hidden_size / num_heads. Received: heads of size {head_size}"
-        )
-    periods = rope.base ** (np.arange(head_size // 4) / (head_size // 4))
-    if rope.rounded:
-        periods = periods.astype("float32").astype(ml_dtypes.bfloat16).astype("float32")
-    return 1 / periods
-
-
-def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
-    """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
-    index = np.indices((rows, columns)).reshape(2, -1)
-    counts = np.array([[rows], [columns]])
-    if rope.centered:
-        places = 2 * np.pi * (2 * (index + 0.5) / counts - 1)
-    else:
-        scale = 1 if rope.reference is None else np.reshape(rope.reference, (2, 1)) / counts
-        places = (index + rope.offset) * scale
-    return np.pad(places, [(0, 0), (prefix, 0)])
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -5,12 +5,13 @@ may come first.
 """
 
 import keras
+import ml_dtypes
 import numpy as np
 from keras import ops
 
-from vit_keras.layers import positions
 from vit_keras.layers.base import Normal, OnGrid, SeededLayer, TruncatedNormal
 from vit_keras.layers.common import Rope
+from vit_keras.layers.positions import prefix_tokens
 
 IN_ATTENTION = ("relative", "relative_2d", "rope2d")
 
@@ -61,12 +62,37 @@ class RelativeLogits(SeededLayer):
         return (batch, heads, tokens, tokens)
 
 
+def rotary_frequencies(head_size: int, rope: Rope) -> np.ndarray:
+    """Returns an axis's frequencies `(d/4,)`; raises ValueError unless 4 divides `head_size`."""
+    if head_size % 4:
+        raise ValueError(
+            "Rotary positions rotate pairs by rows and by columns, so 4 must divide the size of a "
+            f"head, hidden_size / num_heads. Received: heads of size {head_size}"
+        )
+    periods = rope.base ** (np.arange(head_size // 4) / (head_size // 4))
+    if rope.rounded:
+        periods = periods.astype("float32").astype(ml_dtypes.bfloat16).astype("float32")
+    return 1 / periods
+
+
+def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
+    """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
+    index = np.indices((rows, columns)).reshape(2, -1)
+    counts = np.array([[rows], [columns]])
+    if rope.centered:
+        places = 2 * np.pi * (2 * (index + 0.5) / counts - 1)
+    else:
+        scale = 1 if rope.reference is None else np.reshape(rope.reference, (2, 1)) / counts
+        places = (index + rope.offset) * scale
+    return np.pad(places, [(0, 0), (prefix, 0)])
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RotaryPositions(OnGrid, SeededLayer):
     """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
 
     The numbers i and i + d/2 are rotated as a pair. The angle grows with the row for i < d/4 and
-    with the column otherwise (`positions.rotary_angles_2d`). A logit then depends only on the
+    with the column otherwise, at the d/4 frequencies of `rope`. A logit then depends only on the
     offset between two patches. Tokens before the patches are not rotated. There are no weights,
     except with `rope.mixed`: then each pair's angle is the sum of its row and column, weighted by
     the learned `frequencies` `(2, H, d/2)`.
@@ -101,21 +127,21 @@ class RotaryPositions(OnGrid, SeededLayer):
     def build(self, shape):
         _, tokens, heads, head_size = shape
         self.fix_sequence(shape)
-        prefix = positions.prefix_tokens(tokens, self.grid)
+        prefix = prefix_tokens(tokens, self.grid)
+        places = rotary_places(*self.grid, prefix, self.rope)  # (2, N)
+        frequencies = rotary_frequencies(head_size, self.rope)  # (d/4,)
         if self.rope.mixed:
-            self.places = positions.rotary_places(*self.grid, prefix, self.rope)  # (2, N)
-            start = self._mixed_frequencies(heads, head_size)
+            self.places, start = places, self._mixed_frequencies(heads, frequencies)
             self.frequencies = self.add_weight(
                 name="frequencies", shape=start.shape, initializer=lambda *_, **__: start
             )
         else:
-            angles = positions.rotary_angles_2d(*self.grid, head_size, prefix, self.rope)
-            tables = np.cos(angles), np.sin(angles)  # (N, 1, d/2) each
+            angles = np.concatenate([np.outer(axis, frequencies) for axis in places], axis=1)
+            tables = np.cos(angles[:, None]), np.sin(angles[:, None])  # (N, 1, d/2) each
             self.cos, self.sin = (table.astype("float32") for table in tables)
 
-    def _mixed_frequencies(self, heads, head_size):
+    def _mixed_frequencies(self, heads, frequencies):
         """The axial frequencies, turned by a random angle in each head: `(2, H, d/2)`."""
-        frequencies = positions.rotary_frequencies(head_size, self.rope)
         turn = np.random.Generator(np.random.Philox(key=self.fold_in("frequencies"))).random(heads)
         turn = 2 * np.pi * turn[:, None] + np.repeat([0, np.pi / 2], len(frequencies))  # (H, d/2)
         return (np.stack([np.cos(turn), np.sin(turn)]) * np.tile(frequencies, 2)).astype("float32")
@@ -164,7 +190,7 @@ class RelativeBias2D(OnGrid, SeededLayer):
     def build(self, query_shape):
         _, tokens, heads, _ = query_shape
         self.fix_sequence(query_shape)
-        prefix = positions.prefix_tokens(tokens, self.grid)
+        prefix = prefix_tokens(tokens, self.grid)
         if prefix > 1:
             raise ValueError(
                 "Relative biases cover only the patches and a class token before them. Received: "

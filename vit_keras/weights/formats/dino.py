@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.positions import rotary_frequencies
+from vit_keras.layers.positions_in_attention import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
