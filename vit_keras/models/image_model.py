@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -106,27 +107,14 @@ PROBABILITIES = {"softmax", "sigmoid", "hard_sigmoid", "sparse_sigmoid", "sparse
 PACKAGES = ("keras.", "vit_keras.")
 
 
-def check_compile(
-    model,
-    optimizer=None,
-    loss=None,
-    loss_weights=None,
-    metrics=None,
-    weighted_metrics=None,
-    *_,
-    **__,
-) -> None:
+def check_compile(model, arguments: Mapping[str, Any]) -> None:
     """Checks that losses and metrics suit the model's outputs.
 
     Layers and losses from other packages are not checked.
 
     Args:
         model: A functional model.
-        optimizer: As in `keras.Model.compile`, like the other arguments.
-        loss: See `optimizer`.
-        loss_weights: See `optimizer`.
-        metrics: See `optimizer`.
-        weighted_metrics: See `optimizer`.
+        arguments: The arguments of `keras.Model.compile`, by name.
 
     Raises:
         ValueError: If a loss or metric expects probabilities but the model returns logits, or vice
@@ -134,8 +122,8 @@ def check_compile(
     """
     outputs = getattr(model, "outputs", None) or []
     kinds = {_gives(output) for output in outputs}
-    arguments = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
-    compiled = [(k, one) for k in arguments for one in keras.tree.flatten(arguments[k]) if outputs]
+    read = {name: arguments.get(name) for name in ("loss", "metrics", "weighted_metrics")}
+    compiled = [(k, one) for k in read for one in keras.tree.flatten(read[k]) if outputs]
     for argument, one in compiled:
         name, config = _described(one, outputs)
         reads, gives = _reads(name, config), "logits" if kinds == {"logits"} else "probabilities"
@@ -316,7 +304,8 @@ class ImageModel(keras.Model):
 
     def compile(self, *args, **kwargs):
         """As in Keras, but refuses losses and metrics that confuse logits and probabilities."""
-        check_compile(self, *args, **kwargs)
+        bound = inspect.signature(super().compile).bind(*args, **kwargs)
+        check_compile(self, bound.arguments)
         super().compile(*args, **kwargs)
 
     def compile_from_config(self, config):

@@ -89,7 +89,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
     """
     kernels = {id(stored_kernel(layer)): layer.kernel for layer in lora_layers(model)}
     adapters = {id(variable) for variable in lora_variables(model)}
-    merged = keras.models.clone_model(model, clone_function=_copy_layer)
+    copy = lambda layer: type(layer).from_config(layer.get_config())
+    merged = keras.models.clone_model(model, clone_function=copy)
     weights = [weight for weight in model.weights if id(weight) not in adapters]
     for old, new in zip(weights, merged.weights, strict=True):
         value = keras.ops.convert_to_numpy(kernels.get(id(old), old))
@@ -99,10 +100,6 @@ def merge_lora(model: keras.Model) -> keras.Model:
             )
         new.assign(np.array(value))  # a copy: JAX would let both models share a buffer
     return copy_description(merged, model)
-
-
-def _copy_layer(layer):
-    return type(layer).from_config(layer.get_config())
 
 
 def lora_layers(model: keras.Model) -> list[keras.layers.Layer]:

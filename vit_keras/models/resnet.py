@@ -147,19 +147,14 @@ def HybridViT(
     x = image_input(image_size, channels, input_tensor)
     sizes = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
     x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
-    x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
+    x = StdConv(width, 7, 2, standardization=standardization, **layer("conv_root"))(x)
+    x = GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
+    pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}
+    x = keras.layers.MaxPooling2D(3, 2, **pool, name="pool_root")(x)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": layer.seed, "name": name}
     model = VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
     stem = {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH, **unit}
     model.architecture = HybridArchitecture(**{**vars(model.architecture), **sizes, **stem})
     return model
-
-
-def _root(x, width, layer, dtype, standardization, group_norm_epsilon):
-    root = {"strides": 2, "standardization": standardization}
-    x = StdConv(width, 7, **root, **layer("conv_root"))(x)
-    x = GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
-    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
-    pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}
-    return keras.layers.MaxPooling2D(3, 2, **pool, name="pool_root")(x)

@@ -169,7 +169,10 @@ def segmenter(
     head = {"kernel_initializer": "zeros", "name": "head", "dtype": dtype.variable_dtype}
     bias = keras.initializers.Constant(head_bias)
     x = keras.layers.Dense(num_classes, bias_initializer=bias, **head)(x)  # (B, h, w, K)
-    x = _to_pixels(x, size)
+    factors = tuple(side // places for side, places in zip(size, x.shape[1:3]))
+    if factors != (1, 1):
+        up = {"interpolation": "bilinear", "data_format": "channels_last", "dtype": x.dtype}
+        x = keras.layers.UpSampling2D(factors, **up, name="logits")(x)
     made = with_outputs(model, x, name)
     made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
     made.task, made.class_names = Task("masks"), None
@@ -216,19 +219,6 @@ def _norm(x, name, layer):
 
 def _relu(x, name, layer):
     return keras.layers.ReLU(**layer.unseeded(name))(x)
-
-
-def _to_pixels(x, image_size):
-    factors = tuple(size // places for size, places in zip(image_size, x.shape[1:3]))
-    if factors == (1, 1):
-        return x
-    return keras.layers.UpSampling2D(
-        factors,
-        interpolation="bilinear",
-        data_format="channels_last",
-        dtype=x.dtype,
-        name="logits",
-    )(x)
 
 
 DECODERS = {"linear": _linear, "multilevel": _multilevel}

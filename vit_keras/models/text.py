@@ -300,7 +300,7 @@ def head_from_text(
     """
     check_choice(activation, TASKS, "activation")
     x = _embeddings_of(model)
-    texts = _directions(embeddings, x.shape[-1])
+    texts = _directions(embeddings)
     if labels is not None:
         labels = check_class_names(labels, len(texts))
     if isinstance(model.output, dict):
@@ -354,10 +354,14 @@ def _finder(model, texts):
     return with_outputs(model, {"logits": x, **outputs})
 
 
-def _directions(embeddings, size):
+def _directions(embeddings):
     """Embeddings scaled to length 1, in float64."""
     texts = np.asarray(embeddings, "float64")
     lengths = np.linalg.norm(texts, axis=1, keepdims=True)
-    if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise ValueError("`embeddings` must be finite and nonzero. Received: zeros, NaN or ∞")
+    wrong = lengths[~((lengths > 0) & (lengths < np.inf))]
+    if wrong.size:
+        raise ValueError(
+            "`embeddings` must be finite and nonzero. Received: an embedding whose length is "
+            f"{wrong[0]}"
+        )
     return texts / lengths
