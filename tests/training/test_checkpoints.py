@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, model, rng):
     for file, damage in DAMAGE:
         draw(model, rng)
         damage(save_halves(model, tmp_path, 60) / file)
-        with pytest.warns(UserWarning, match="step_000000060 is damaged .*before it is used"):
+        with pytest.warns(UserWarning, match="step_000000060 is damaged .*earlier one is used"):
             assert_restored(model, tmp_path, 50, expected)
     (tmp_path / ".partial-x").mkdir()
     checkpoints.save(model, tmp_path, 55, keep=1)  # the damaged later one does not count
@@ -111,9 +111,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, model, rng):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"0:2,0:3": (2, 3)}, "its parts a@0:2,0:3 have 6 of 12 numbers"),
-        ({"0:2,0:3": (2, 3), "1:3,0:3": (2, 3)}, "have 9 of 12 numbers"),
-        ({"0:4": (4, 3)}, "have 0 of 12 numbers"),
+        ({"0:2,0:3": (2, 3)}, "its parts a@0:2,0:3 hold 6 of 12 numbers"),
+        ({"0:2,0:3": (2, 3), "1:3,0:3": (2, 3)}, "hold 9 of 12 numbers"),
+        ({"0:4": (4, 3)}, "hold 0 of 12 numbers"),
     ],
 )
 def test_parts_that_do_not_make_the_whole_are_named(tmp_path, parts, message):

@@ -90,7 +90,7 @@ def assert_identical(folder, other, step=20):
 
 
 BACKEND = keras.backend.backend()
-SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
+SAID = "they continue from the newest checkpoint", "another task died", "JAX distributed service"
 HELD = {  # by one of four devices, of the kernels of query, out, head and Dense_0
     "model_parallel": ([16, 1, 8], [1, 8, 16], [8, 10], [16, 8]),
     "fully_sharded": ([4, 2, 8], [2, 8, 4], [4, 10], [4, 16]),

@@ -150,7 +150,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     partial = ".partial-step_000000007"
     assert torn[2] == [partial, f"{partial}.lock", "step_000000004"]
     assert "Traceback" not in interrupted[1]
-    assert "the same command goes on from there" in interrupted[1].splitlines()[-1]
+    assert "the same command continues from there" in interrupted[1].splitlines()[-1]
     assert differences == []
     step = tmp_path / "straight" / "checkpoints" / f"step_{kill.STEPS:09d}"
     (converted := tmp_path / "converted").mkdir()  # with the average of the weights

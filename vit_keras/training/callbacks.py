@@ -1,4 +1,4 @@
-"""Callbacks of `model.fit`: counting, records, checkpoints, progress, early stopping."""
+"""Callbacks for `model.fit`: counts of updates, records, checkpoints, progress, early stopping."""
 
 import contextlib
 import math
@@ -27,7 +27,7 @@ class StepCounter(keras.callbacks.Callback):
     """Base class whose `step` counts updates since the beginning of the run.
 
     An update takes `optimizer.accumulation_steps` batches of `fit`. `fit` calls the callback once
-    for `model.steps_per_execution` batches.
+    every `model.steps_per_execution` batches.
     """
 
     def __init__(self, run: Run, start_step: int):
@@ -53,8 +53,8 @@ class CallbackList(keras.callbacks.CallbackList):
     """The callbacks of one call of `fit`. They do not wait for each batch to finish.
 
     Keras copies a batch's logs to the host for every callback, so it waits for the batch to finish
-    before it prepares the next one. Here, a `StepCounter` gets the backend's tensors, and only
-    other callbacks that use a batch's logs get numbers.
+    before it prepares the next one. Here, a `StepCounter` gets the backend's tensors, and
+    numbers go only to other callbacks that use a batch's logs.
     """
 
     def on_train_batch_end(self, batch, logs=None):
@@ -66,7 +66,7 @@ class CallbackList(keras.callbacks.CallbackList):
                 callback.on_train_batch_end(batch, {name: to_float(logs[name]) for name in logs})
 
 
-SIGNALED = 128  # a shell adds the number of the signal that ended a process
+SIGNALED = 128  # a shell reports this plus the number of the signal that ended a process
 NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
@@ -100,7 +100,7 @@ class StopSignals:
                 command_line.set_exit_code(SIGNALED + number)  # the next signal ends the process
 
         for number, handler in previous.items():
-            if handler is not signal.SIG_IGN:  # the shell ignores signals for background jobs
+            if handler is not signal.SIG_IGN:  # a shell lets background jobs ignore Ctrl-C
                 signal.signal(number, collect)
         try:
             yield
@@ -323,10 +323,10 @@ class StateSaver(StepCounter):
     """Writes a checkpoint every `checkpoint_every` updates, and after the last and best updates.
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
-    the evaluation's row. When `signals` has a signal, the callback writes a checkpoint at the end
-    of the update and ends the process with the signal's exit code. It stops a running evaluation,
-    which the resumed run repeats. With several processes, all end when one of them has a signal,
-    but they finish an evaluation first.
+    the evaluation's row. When `signals` has noted a signal, the callback writes a checkpoint at
+    the end of the update and ends the process with the signal's exit code. It stops a running
+    evaluation, which the resumed run repeats. With several processes, all of them end when one has
+    noted a signal, but they finish a running evaluation first.
 
     Args:
         recorder: The callback that records the evaluations; it must run earlier in the list.
@@ -380,7 +380,7 @@ class StateSaver(StepCounter):
             updates = f"update {self.step} of {self.config.total_steps}"
             print(
                 f"stopped by {NAMES[number]} after {updates}, checkpoint {path}: "
-                "the same command goes on from there",
+                "the same command continues from there",
                 file=sys.stderr,
             )
             raise SystemExit(SIGNALED + int(number))

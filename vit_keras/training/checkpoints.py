@@ -6,7 +6,7 @@ metrics. With several replicas, it also holds each replica's metrics, since cont
 sums would change the rounding. `meta.json` holds the step, the backend, the paths and shapes of the
 variables, the step of the best `val_accuracy` and the numbers of evaluations and rollbacks so far,
 with a checksum of each of these entries and of the other files. If variables are split across
-processes, `state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` is rows
+processes, `state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` holds rows
 0 to 15 and columns 8 to 63. These files lie beside the folder until all are written.
 """
 
@@ -51,8 +51,8 @@ class Meta(typing.TypedDict):
 class CheckpointWriter:
     """Writes one checkpoint at a time in a thread, which only touches files.
 
-    The last checkpoint is written by the end of a `with` block. An error that ends the block is not
-    hidden by one from the thread.
+    A `with` block waits for the last checkpoint. If an error ends the block, an error from the
+    thread becomes a warning.
 
     Example:
         with CheckpointWriter() as writer:
@@ -118,16 +118,16 @@ def save(
         rows: The evaluations so far, all of which are in `metrics.json`. The checkpoint of the best
             one is kept too.
         topology: The devices and processes of the run.
-        writer: Writes a copy of the state in its thread, after the previous checkpoint. Without it,
-            the checkpoint is complete when the function returns.
+        writer: Writes a copy of the state in its thread, after the previous checkpoint. Without a
+            writer, the checkpoint is complete when the function returns.
 
     Returns:
         The folder of the checkpoint.
 
     Raises:
         NonFinite: If a variable is NaN or infinite. Nothing is written.
-        OSError: If the checkpoint, or the previous one in `writer`, cannot be written, such as on a
-            full disk. Earlier checkpoints are not affected.
+        OSError: If the checkpoint, or the previous one in `writer`, cannot be written, for example
+            because the disk is full. Earlier checkpoints are not affected.
     """
     if writer is not None:
         writer.wait()
@@ -190,7 +190,7 @@ def _save_arrays(path, arrays):
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
     """Restores a compiled model from the newest undamaged checkpoint in `folder`.
 
-    The first process looks for it. A damaged one causes a warning, and the previous one is used.
+    The first process looks for it. A damaged checkpoint causes a warning and is skipped.
 
     Returns:
         The step of the checkpoint, or 0 if there is none.
@@ -206,14 +206,14 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the newest undamaged checkpoint; removes remains of a killed process."""
+    """Returns the newest undamaged checkpoint; also removes what killed processes left."""
     recover(folder)
     for path in _newest_first(folder):
         try:
             read_meta(path)
             return path
         except (OSError, ValueError) as error:
-            text = f"Checkpoint {path} is damaged ({error}): the one before it is used"
+            text = f"Checkpoint {path} is damaged ({error}), and an earlier one is used instead"
             warnings.warn(text, stacklevel=3)
     return None
 
@@ -235,7 +235,7 @@ def load(
         model: The model, compiled and built.
         path: The folder of the checkpoint.
         topology: The devices and processes of the run.
-        remedy: Advice, for the message.
+        remedy: Advice for the message.
         verify: As in `read_meta`.
 
     Raises:
@@ -247,8 +247,8 @@ def load(
         shapes = {name: shape for name, (_, shape, _) in meta["variables"].items()}
         if {name: list(v.shape) for name, v in variables.items()} != shapes:
             raise ValueError(
-                f"it does not fit this run: its {len(shapes)} variables have different shapes from "
-                f"the {len(variables)} of the run's model, optimizer and metrics"
+                f"it does not fit this run: its {len(shapes)} variables do not have the names and "
+                f"shapes of the {len(variables)} in the run's model, optimizer and metrics"
             )
         with State(path, meta) as state:
             for name, variable in variables.items():
@@ -306,7 +306,7 @@ def read_meta(path: pathlib.Path, verify: bool = True) -> Meta:
 
 
 class State(contextlib.ExitStack):
-    """Reads the arrays of a checkpoint without reading any file as a whole.
+    """Reads the arrays of a checkpoint one by one, never a whole file at once.
 
     Args:
         path: The folder of the checkpoint.
@@ -343,7 +343,7 @@ class State(contextlib.ExitStack):
                 array[index], filled[index] = part, True
         if not filled.all():
             numbers = f"{filled.sum()} of {filled.size} numbers"
-            raise ValueError(f"its parts {', '.join(key for key, _ in held)} have {numbers}")
+            raise ValueError(f"its parts {', '.join(key for key, _ in held)} hold {numbers}")
         return array
 
 

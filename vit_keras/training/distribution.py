@@ -23,7 +23,7 @@ UNSUPPORTED = {  # (backend, distribution): what to do instead
 }
 WHERE = "with a `distribution` on this backend. KERAS_BACKEND=jax allows more"
 # On backends whose devices or processes compute their own losses: dino needs the teacher's outputs
-# for the whole batch, and under mixed_float16 each copy of the model would skip other updates.
+# for the whole batch, and under mixed_float16 each copy of the model would skip different updates.
 IN_PARTS: tuple[Rule, ...] = (
     ("pretext.objective", lambda name: name != "dino", f"none, masked_patch or mae {WHERE}"),
     ("model.dtype", lambda name: name != "mixed_float16", f"float32 or mixed_bfloat16 {WHERE}"),
@@ -65,8 +65,8 @@ def _mode(distribution, cluster):
         raise ValueError(
             "`distribution` must be multi_worker, or model_parallel on JAX, if a launcher names "
             "several processes (in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun "
-            "does, in TF_CONFIG, or in KERAS_DISTRIBUTION_*), and another value for one process. "
-            f"Received: distribution={distribution}, {cluster.count if cluster else 1} processes"
+            "does, in TF_CONFIG, or in KERAS_DISTRIBUTION_*), and another value if it names none. "
+            f"Received: distribution={distribution}, processes={cluster.count if cluster else 1}"
         )
     return distribution
 
@@ -99,12 +99,14 @@ def _check(config, mode, cluster):
 def _check_devices(config, mode, topology):
     replicas, steps = topology.replicas, config.optimizer.accumulation_steps
     if mode != "none" and topology.devices < 2:
-        raise ValueError(f"`distribution` {mode} needs several devices. Received: 1 device")
+        raise ValueError(
+            f"`distribution` {mode} needs several devices. Received: 1 device. Leave it out"
+        )
     for name, divisor in {"batch": replicas * steps, "batch_eval": replicas}.items():
         if getattr(config, name) % divisor:
             times = " times `optimizer.accumulation_steps`" if divisor != replicas else ""
             raise ValueError(
-                f"`{name}` must be a multiple of the number of model copies{times}, {divisor}. "
+                f"`{name}` must be a multiple of {divisor}, the number of model copies{times}. "
                 f"Received: {getattr(config, name)}"
             )
 
@@ -119,7 +121,7 @@ def _accelerators():
 
 
 def find_cluster() -> Cluster | None:
-    """Reads the processes that the environment names.
+    """Reads from the environment which processes take part in the run.
 
     Every backend reads torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. TF_CONFIG on
     TensorFlow and KERAS_DISTRIBUTION_* on JAX take precedence.
@@ -167,8 +169,8 @@ def _from_torchrun(backend):
         return Cluster(index, count, (f"{host}:{port + 1}",))
     if host not in LOOPBACK:
         raise ValueError(
-            "TensorFlow needs the address of every process, and MASTER_ADDR names them only if "
-            "all run on one machine (127.0.0.1). For several machines, set TF_CONFIG instead. "
+            "TensorFlow needs the address of every process, and MASTER_ADDR suffices only if all "
+            "of them run on one machine (127.0.0.1). For several machines, set TF_CONFIG instead. "
             f"Received: MASTER_ADDR={host}"
         )
     return Cluster(index, count, tuple(f"{host}:{port + 1 + i}" for i in range(count)))

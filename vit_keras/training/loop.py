@@ -1,6 +1,6 @@
 """Calls `model.fit` for the remaining updates of a run, in epochs of `eval_every` updates.
 
-Trackers get each epoch's row: files for TensorBoard, and the callbacks of MLflow and W&B.
+TensorBoard's files and the callbacks of MLflow and W&B get each epoch's row too.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def train(
     """Trains a compiled model from the newest checkpoint of `run` to the end of the run.
 
     Afterward, `model` has the weights that represent the run: the last ones or, with `patience`,
-    the weights with the best held-out accuracy or, for another kind of label, the best figure. With
+    those with the best held-out accuracy (for other kinds of labels, the best main figure). With
     `ema_decay`, they are the average of the weights.
 
     Args:
@@ -147,7 +147,9 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     recorder = callbacks.Recorder(run, start, topology)
     ended = start >= config.total_steps or runs.out_of_patience(recorder.rows, config.patience)
     due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
-    due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # it was stopped then
+    due = due and (
+        not recorder.rows or recorder.rows[-1]["step"] != start
+    )  # the run was stopped here
     if ended and not due:
         return recorder.rows
     progress, shown = callbacks.Progress(recorder), []
@@ -225,14 +227,14 @@ def _record_rollback(run, rollbacks, error):
     """
     config, last = run.config, checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or len(rollbacks) >= config.max_rollbacks:
-        tried = f" ({len(rollbacks)} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
+        tried = f" after {len(rollbacks)} of {config.max_rollbacks} rollbacks" if rollbacks else ""
         raise runs.NonFinite(
-            f"training stopped{tried}: {error}. The last good checkpoint is {last}. Give a new "
+            f"training stopped{tried}: {error}. Last good checkpoint: {last or 'none'}. Give a new "
             "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
         ) from error
     rollbacks = [*rollbacks, {"cause": str(error), "to": str(last)}]
     write_text(run.folder / "rollbacks.json", json.dumps(rollbacks, indent=1))
-    print(f"{error}: back to {last}")
+    print(f"{error}: going back to {last}")
 
 
 PICTURES = 8

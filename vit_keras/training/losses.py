@@ -328,7 +328,7 @@ DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _ms
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ContrastiveLoss(Configured, keras.losses.Loss):
-    """The loss of images and texts that were put into the same batch.
+    """The contrastive loss of a batch of images and their texts.
 
     It takes logits `(B, B)` of images and texts, such as from `models.contrastive_model`, and
     numbers `(B,)` that are equal for equal texts. An image and a text with equal numbers belong
@@ -366,7 +366,7 @@ class ContrastiveLoss(Configured, keras.losses.Loss):
 def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
     """Builds the loss of a run's `Config`.
 
-    Without a pretext task, it compares outputs and targets, both `(B, K)`. With a pretext task, it
+    Without a pretext task, the loss compares outputs and targets, both `(B, K)`. With one, it
     compares logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both
     `(B, N, D)`. With "dino", it takes the loss that the model computes. With a teacher, it is a
     `Distillation` or a `FeatureDistance`.

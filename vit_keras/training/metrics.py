@@ -20,8 +20,8 @@ from vit_keras.training.topologies import Topology
 class R2(keras.metrics.R2Score):
     """The mean over numbers of the coefficient of determination, 1 - Σ(y - ŷ)² / Σ(y - ȳ)².
 
-    Unknown numbers are left out, and so are outputs whose known numbers are all equal. float32
-    holds the sums of the squares, so numbers should be near 0, as standardized ones are.
+    Unknown numbers are left out, and so are outputs whose known numbers are all equal. The
+    sums of squares are float32, so numbers should be near 0, as standardized ones are.
     """
 
     def __init__(self, name="r2", **kwargs):
@@ -43,7 +43,7 @@ class R2(keras.metrics.R2Score):
 
 
 SIDE = 100  # pixels of a picture in `box_precision`, where sizes do not matter
-METRICS: dict[str, Callable[[int], Any]] = {  # of kinds without `OF_ALL_OUTPUTS`
+METRICS: dict[str, Callable[[int], Any]] = {  # of kinds that `OF_ALL_OUTPUTS` lacks
     "classes": lambda outputs: ["accuracy"],
     "numbers": lambda outputs: [R2()],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
@@ -61,7 +61,7 @@ class MeanIoU(keras.metrics.MeanIoU):
         num_classes: K, the number of classes.
         name: The metric's name.
         dtype: The type of the counts of pixels.
-        **kwargs: Other fields of a configuration.
+        **kwargs: Other entries of a saved configuration.
     """
 
     def __init__(self, num_classes: int, name="miou", dtype="float32", **kwargs):
@@ -90,8 +90,8 @@ class PixelAccuracy(MeanIoU):
 class EvaluateLabels(keras.callbacks.Callback):
     """Adds `val_loss` and an average precision to the logs; replaces the validation of `fit`.
 
-    The latter is `val_average_precision` for labels, and COCO's `val_ap` for boxes. The metrics of
-    `fit` are sums over batches and replicas, which can only estimate an average precision. This
+    The precision is `val_average_precision` for labels, and COCO's `val_ap` for boxes. The metrics
+    of `fit` are sums over batches and replicas, which can only estimate an average precision. This
     callback evaluates the model with a metric that keeps the targets and outputs of all replicas,
     in float32, and computes both figures from them. It must come before `callbacks`.
 
@@ -142,7 +142,7 @@ class EvaluateLabels(keras.callbacks.Callback):
 
 
 class _Rows(keras.metrics.Metric):
-    """Keeps the targets, the outputs and the weight of each image; the result is their number."""
+    """Keeps the targets, the outputs and the weight of each image, and counts the images."""
 
     def __init__(self, images, shapes):
         super().__init__(name="images")
@@ -235,8 +235,8 @@ def _agreement(y_true, y_pred):
 def run_metrics(model, config) -> list:
     """Makes the metrics that `fit` reports for a run's model, as `compile` takes them.
 
-    With a teacher, they are the student's accuracy and its agreement with the teacher; its logits
-    are the mean of both heads, as after training. Features have no metrics.
+    With a teacher, they are the accuracy of the student, whose logits are the mean of both heads as
+    after training, and its agreement with the teacher. Features have no metrics.
     """
     if config.distill.is_active:
         functions = {"accuracy": _accuracy, "agreement": _agreement}

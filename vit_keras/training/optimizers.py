@@ -1,4 +1,4 @@
-"""AdamW and SGD of the published code, their schedules, and rules for individual layers."""
+"""AdamW and SGD as in the published code, their schedules, and rules for individual layers."""
 
 import contextlib
 import math
@@ -109,8 +109,8 @@ class UpdateRule(Configured, keras_internals.Optimizer):
     layer's multiplier and λ the weight decay, which applies only to kernels and LoRA's factors.
 
     A subclass implements `update_group(weights, gradients, indices, rate, weight_decay)`, which
-    updates the variables with these indices: all that share a rate and a decay on torch, one at a
-    time on the other backends. `rate` is η_t · s.
+    updates the variables with these indices: on torch, all that share a rate and a decay; on the
+    other backends, one at a time. `rate` is η_t · s.
 
     The differences from Keras' optimizers:
 

@@ -53,16 +53,16 @@ class SetPrediction(Configured, keras.losses.Loss):
     In each image, every object is matched with one prediction, so that the sum of all costs is the
     lowest (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
     box, with L1 and generalized IoU; the others learn that there is no object. The mean over the
-    batch is DETR's loss: boxes are averaged over the objects of the batch, classes over its
-    predictions.
+    batch is DETR's loss: box losses are averaged over the objects of the batch, and class
+    losses over its predictions.
 
     TensorFlow cannot compile the matching with XLA, so pass `jit_compile=False` to `compile` there.
 
     Args:
-        class_weight: The factor of the classes, in the loss and in the costs.
+        class_weight: The factor of the class terms, in the loss and in the costs.
         box_weight: The factor of the L1 distances.
         giou_weight: The factor of the generalized IoU.
-        no_object_weight: The weight of predictions without an object, in the mean of the classes.
+        no_object_weight: The weight of predictions without an object in the mean class loss.
         **kwargs: The arguments of `keras.losses.Loss`.
 
     Call arguments:

@@ -1,6 +1,6 @@
 """The devices and processes of a run: a subclass of `Topology` for each backend.
 
-JAX runs one program over all devices of all processes. TensorFlow has `MirroredStrategy` on one
+JAX runs one program on all devices of all processes. TensorFlow has `MirroredStrategy` on one
 machine and `MultiWorkerMirroredStrategy` over processes. torch has one process per device.
 """
 
@@ -145,7 +145,7 @@ class Topology:
         print(
             f"Process {self.process_index} of {self.process_count} ended. The cause is printed "
             "above, or in the output of the process that ended first. Start all processes again: "
-            "they go on from the newest checkpoint",
+            "they continue from the newest checkpoint",
             file=sys.stderr,
         )
         sys.stdout.flush()
@@ -154,7 +154,7 @@ class Topology:
 
     @staticmethod
     def reduce_gradients(gradients: list) -> list:
-        """Like the function `reduce_gradients`; a program for the whole batch changes nothing."""
+        """Does what the function `reduce_gradients` does; here, one program has the whole batch."""
         return gradients
 
 
@@ -197,7 +197,7 @@ LAYOUT = {
     r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
     r"head(_dist)?/kernel": ("model", None),  # (D, K)
 }
-SMALLEST = 2**14  # with `shard_state`, smaller variables stay whole: gathering takes longer
+SMALLEST = 2**14  # with `shard_state`, smaller variables stay whole: gathering them takes longer
 
 
 class JaxTopology(Topology):
@@ -339,7 +339,7 @@ class TensorflowTopology(Topology):
         keras_internals.skip_building(model)  # compile_model has built everything
 
     def batches(self, batches):
-        """Keras splits a batch over the devices of one machine; processes feed their own share."""
+        """Keras splits a batch over one machine's devices; several processes feed a share each."""
         dataset = batches.as_dataset()
         if self.process_count == 1:
             return dataset
