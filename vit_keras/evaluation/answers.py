@@ -1,4 +1,4 @@
-"""Writes answers about pictures: as text, CSV, JSON lines, Parquet, or one HTML page."""
+"""Writes answers about pictures as text, CSV, JSON lines, Parquet, or one HTML page."""
 
 import base64
 import csv
@@ -69,7 +69,7 @@ def write_answers(
 
 
 def _write_csv(file, columns, rows):
-    """Writes each row as it comes: numbers with all digits of their type, null as nothing."""
+    """Writes each row as it comes: numbers with all digits of their type, null as an empty cell."""
     text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="", write_through=True)
     try:
         writer = csv.writer(text, lineterminator="\n")
@@ -105,7 +105,7 @@ def _write_parquet(file, columns, rows):
             writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
 
 
-# Tables: functions of the open file, the columns, and the rows.
+# The writers of tables, which take the open file, the columns, and the rows.
 WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, str], Iterable[Any]], None]] = {
     "parquet": _write_parquet,
     "csv": _write_csv,
@@ -118,7 +118,7 @@ def utf8(path: str | os.PathLike) -> str:
 
 
 def shortest(value: float) -> float:
-    """Returns the float with the fewest digits that is equal in float32."""
+    """Returns the float with the fewest digits that equals `value` in float32."""
     return float(str(np.float32(value)))
 
 

@@ -32,8 +32,8 @@ from vit_keras.support.box_metrics import (
 )
 from vit_keras.support.tasks import Task
 
-NONE = "none"  # of a confusion: a missed object is predicted as it, and a false alarm truly is
-EDGE = 2  # pixels from the edge of a tile, where an object is cut
+NONE = "none"  # the predicted class of a missed object, and the true one of a false alarm
+EDGE = 2  # pixels: an object this close to the edge of a tile counts as cut
 HIT_COLOR, MISS_COLOR, ALARM_COLOR = (60, 200, 90), (230, 25, 75), (255, 200, 0)
 
 
@@ -229,7 +229,7 @@ def judge_boxes(
         sheet: A PNG file in which to draw the eight pictures with the most errors, each beside its
             hits (green), misses (red) and false alarms (yellow). A hit of a wrong class counts as a
             miss and a false alarm.
-        answers: What `predict_split` returns, if it is known.
+        answers: What `predict_split` returns, if it was already called.
 
     Returns:
         A report; see `report_boxes`.

@@ -106,7 +106,7 @@ def predict_files(
         coverage: The rate at which the true answer is to be among the `possible` ones, or within
             the `intervals`, such as 0.9; None to leave them out.
         abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
-            of something else get none; None to answer always.
+            of something else get none; None to always answer.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
             reason as its `error` and continue.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.

@@ -88,8 +88,8 @@ def cross_validated_probabilities(
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
-            "A search for wrong labels needs at least two classes, each of at least two "
-            f"pictures. Received: {len(classes)} classes; the smallest has {counts.min()} pictures"
+            "A search for wrong labels needs at least two classes, each with at least two "
+            f"pictures. Received: {len(classes)} classes, the smallest with {counts.min()} of them"
         )
     selection = extras.require("sklearn.model_selection")
     linear = extras.require("sklearn.linear_model")
@@ -119,9 +119,9 @@ def suspicion(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[LabelIssue]:
     """Finds labels that are probably wrong, by confident learning (arXiv 1911.00068).
 
-    A picture counts as a class if its probability of the class is at least the mean over the
-    pictures with this label; if several classes qualify, it counts as the most probable one. The
-    label of a picture that counts as another class looks wrong. cleanlab calls this rule
+    A picture is counted among a class if its probability of the class is at least the mean over the
+    pictures with this label; if several classes qualify, the most probable one gets it. A label
+    looks wrong if its picture is counted among another class. cleanlab calls this rule
     "confident_learning"; it needs pandas, so the rule is implemented here.
 
     Args:

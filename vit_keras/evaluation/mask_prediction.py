@@ -85,8 +85,12 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
 
 
 OPACITY = 0.5  # of a mask over its picture
-GOLDEN = 0.618034  # turn of the hue between classes: neighbors differ
-SHOWN, SIDE, GAP = 8, 160, 4  # pictures on a sheet, their pixels, and those between them
+GOLDEN = 0.618034  # of a turn: the step of the hue from class to class, so that neighbors differ
+SHOWN, SIDE, GAP = (
+    8,
+    160,
+    4,
+)  # pictures on a sheet, the pixels of their sides and of the gaps between them
 
 
 def palette() -> np.ndarray:
@@ -346,7 +350,7 @@ def _run(predictor, pixels, size):
 
 
 def _logits(predictor, pictures, options):
-    """Yields logits, or log-probabilities, `(H, W, K)` of pictures."""
+    """Yields the logits, or log-probabilities, of each picture, `(H, W, K)`."""
     size, least = predictor.input_shape[:2], np.float32(LEAST)
     logits = lambda outputs: np.log(np.maximum(outputs, least))
     if not predictor.gives_probabilities:

@@ -16,7 +16,7 @@ from vit_keras.support.tasks import CLASSES, Task
 
 
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
-    """Chooses the threshold of each label that gives the highest F1.
+    """Chooses, for each label, the threshold that gives the highest F1.
 
     Each threshold lies between two probabilities in float32, or equals the higher one if they are
     adjacent. A label without positives gets 0.5.

@@ -130,10 +130,11 @@ class Predictor:
 def filled(
     run: Callable[[np.ndarray], np.ndarray], size: int = 0
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a `run` that repeats the last image up to the largest batch so far, or to `size`.
+    """Returns a `run` that fills batches with copies of their last image.
 
-    Another number of images would recompile the model and change the outputs' last bits. Only the
-    outputs of the given images are returned, in float32.
+    It fills them up to `size` or to the largest batch so far, since another number of images would
+    recompile the model and change the outputs' last bits. Only the outputs of the given images are
+    returned, in float32.
     """
     largest = size
 

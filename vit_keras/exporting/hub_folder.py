@@ -12,7 +12,7 @@ from vit_keras.exporting.serving import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
-from vit_keras.support.files import MAIN, HubAddress, check_new, parse_hf, replacing_folder
+from vit_keras.support.files import HubAddress, check_new, parse_hf, replacing_folder
 from vit_keras.support.tasks import figure_name, figure_text
 from vit_keras.weights import save
 from vit_keras.weights.hub import reason_of
@@ -133,7 +133,8 @@ def repository_of(address: str) -> str:
     target = parse_hf(address)
     if target != HubAddress(target.repository):
         raise ValueError(
-            f"An upload must go to hf://USER/NAME, branch {MAIN}. Received: {address!r}"
+            "An upload needs an address hf://USER/NAME, without a revision or a file. "
+            f"Received: {address!r}"
         )
     return target.repository
 

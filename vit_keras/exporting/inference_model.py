@@ -99,7 +99,7 @@ def _means(x, size, even, odd):
 
 
 def _scores(metric, prefix):
-    """Returns d times the cosines `(B, evens, odds)` of tokens; lower for the class token.
+    """Returns d times the cosines `(B, evens, odds)` of tokens, lowered for the class token.
 
     The norm is a mean because TFLite's fast kernels have no operator for the sum.
     """

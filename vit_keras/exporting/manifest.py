@@ -102,7 +102,7 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 
 
 def facts(row: dict) -> dict[str, str]:
-    """Formats the values in a row of the manifest, or of a comparison: `{name: text}`."""
+    """Formats the values in a row of the manifest, or of a comparison, as `{name: text}`."""
     texts = {}
     if "agreement" in row:
         texts[row["agreement_is"]] = agreement_text(row)
@@ -170,7 +170,9 @@ NOT_MEDIAPIPE = " MediaPipe takes only models of color pictures; open the TFLite
 MEDIAPIPE = (
     " MediaPipe resizes without antialiasing and never crops: give it pictures of {}x{} pixels."
 )
-AS_TRANSFORMERS = "The outputs have the names and shapes of those of the class in `config.json`."
+AS_TRANSFORMERS = (
+    "The outputs have the names and shapes that the class in `config.json` gives them."
+)
 
 
 def card(model: keras.Model, manifest: dict) -> str:
@@ -180,7 +182,7 @@ def card(model: keras.Model, manifest: dict) -> str:
     if "axes" in manifest["input"]:
         output = AS_TRANSFORMERS + thresholds_text(model)
     compared = (
-        f"The files were compared with Keras on {reference['backend']} on "
+        f"The files were compared with Keras (on {reference['backend']}) on "
         f"{reference['images']} images ({reference['source']})"
     )
     if "accuracy" in reference:

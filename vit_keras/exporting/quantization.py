@@ -91,7 +91,7 @@ def _silence():
     """Hides the quantizers' progress bars and advice.
 
     The root logger gets a handler first. Otherwise the first message would add one that writes to
-    the stream closed here.
+    a stream that is closed here.
     """
     root, handler = logging.getLogger(), logging.NullHandler()
     with contextlib.ExitStack() as stack:
@@ -308,7 +308,7 @@ def contents(source) -> tuple[int, int]:
 
 
 def missed(precision: str, size: int, numbers: int, graph: int = GRAPH) -> str | None:
-    """Says that a file is too large for the bits in its name; None if it is not.
+    """Returns why a file is too large for the bits in its name; None if it is not.
 
     Args:
         precision: The file's precision.
@@ -322,7 +322,7 @@ def missed(precision: str, size: int, numbers: int, graph: int = GRAPH) -> str |
         return None
     return (
         f"takes {size:,} bytes for {numbers:,} numbers. A file called {precision} must store half "
-        f"of them in {bits} bits, and so take at most {most:,} bytes"
+        f"of them in {bits} bits, so it may take at most {most:,} bytes"
     )
 
 

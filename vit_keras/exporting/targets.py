@@ -26,7 +26,7 @@ OUTPUTS = ("output", "attention")  # of ONNX files
 OPSETS = range(20, 24)  # of ONNX files; 20 is written by default
 EXAMPLE = {"batch": 2, "height": 192, "width": 240}  # of sizes that a file leaves open
 TRANSFORMERS = "huggingface_onnx"  # the format that takes prepared images alone
-LARGEST = 2**40  # values of a constant that is folded: all of them
+LARGEST = 2**40  # values of a constant to fold: without a limit in practice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +174,8 @@ def with_folded_constants(program):
 def write_onnx(model, path, batch, opset=OPSETS[0]):
     """Writes opset 20, in which LayerNormalization and Gelu are single operations, or a later one.
 
-    From opset 23 on, Attention is a single operation too.
-    Constants are folded, so that each product reads a stored matrix, as quantization needs.
+    From opset 23 on, Attention is a single operation too. Constants are folded, so that each
+    product reads a stored matrix, as quantization requires.
     """
     import torch
     from onnxscript import optimizer

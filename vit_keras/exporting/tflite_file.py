@@ -1,4 +1,4 @@
-"""Reads TFLite files as the tables of their schema, changes them and packs them smaller.
+"""Reads the tables of TFLite files, changes them, and packs them into smaller files.
 
 Metadata for MediaPipe and Android Studio (normalization and labels) are written by the field
 numbers of TensorFlow Lite's metadata_schema.fbs (identifier M001), because the published writers

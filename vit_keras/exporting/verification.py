@@ -158,7 +158,7 @@ def accuracy_name(row: dict) -> str:
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
-    """Says in numbers how a file falls short; None if it does not.
+    """Returns in numbers how a file falls short; None if it does not.
 
     Args:
         precision: The file's precision.
