@@ -21,7 +21,7 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 # In the order of the help; each command is the module of that name, as `Command` says.
 GROUPS = {
     "your own model": {
-        "check": "Say whether a data set can be trained on, and what may spoil the result.",
+        "check": "Report whether a data set can be trained on, and what may spoil the result.",
         "train": "Train a model on a data set, or continue a run that was stopped.",
         "evaluate": "Evaluate runs, checkpoints or exported files on a data set.",
         "predict": "Predict the classes of pictures.",
@@ -30,9 +30,9 @@ GROUPS = {
     },
     "plans and data": {
         "demo-data": "Make a small data set of real photographs, to try the commands on.",
-        "plan": "Say what a run will take on given devices: memory, time and cost.",
+        "plan": "Estimate the memory, the time and the cost of a run on given devices.",
         "pack": "Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.",
-        "info": "Say what a run, checkpoint, exported file or variant is.",
+        "info": "Describe a run, a checkpoint, an exported file or a variant.",
         "bench": "Measure how fast models and exported files answer, and name the fastest.",
     },
     "features and texts": {
@@ -45,9 +45,7 @@ GROUPS = {
         "soup": "Average the weights of fine-tuned models into one model.",
         "push": "Upload a run to the Hugging Face hub, with transformers' files and a card.",
     },
-    "experiments of papers": {
-        "vtab": "Fine-tune a checkpoint on the tasks of VTAB-1k.",
-    },
+    "experiments from papers": {"vtab": "Fine-tune a checkpoint on the tasks of VTAB-1k."},
 }
 SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
 COMMANDS = tuple(SUMMARIES)

@@ -19,7 +19,7 @@ EXAMPLES = (
     "vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels",
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
-# The facts that are printed, and their labels.
+# The facts to print, and their labels.
 PRINTED = {
     "imbalance": "size of the largest class / smallest class",
     "width": "width in pixels",
@@ -47,7 +47,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", "FILE", out, action="append", default=[])
     add("--format", "NAME", "text or json (text)", choices=("text", "json"), default="text")
-    bits = "largest difference of near-duplicates, 0 to 16 (4)"
+    bits = "largest difference between near-duplicates, 0 to 16 (4)"
     add("--distance", "BITS", bits, int, choices=range(17), default=4)
     flag("--quick", "count pictures, but do not open them")
 

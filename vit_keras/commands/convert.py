@@ -24,7 +24,7 @@ def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace
     options, rest = parser.parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
         raise UsageError(
-            "Arguments of VisionTransformer must be pairs of --name and value. "
+            "Arguments of VisionTransformer must be given as pairs of --name and value. "
             f"Received: {' '.join(rest)}"
         )
     options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
@@ -36,7 +36,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("output", "OUT", "file; a folder if it has no suffix")
     add("--source", "FORMAT", f"format of IN (detected): {', '.join(FILES)}", choices=FILES)
     add("--to", "FORMAT", "format of OUT (Keras' own)", choices=FILES)
-    text = "adapters of IN that a run with lora.rank wrote, which are merged into OUT"
+    text = "adapters of IN, written by a run with lora.rank, to merge into OUT"
     add("--adapters", "FILE", text)
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
     parser.add_argument_group("what IN does not say", text)

@@ -24,7 +24,7 @@ EXAMPLES = (
     "vit-keras demo-data tables data/tables --count 300 --test_count 100",
 )
 NOTE = """The pictures are crops of the two photographs that come with scikit-learn, made in seconds
-without a network. No place of a photograph is in both training and test pictures."""
+without a network. No part of a photograph is in both training and test pictures."""
 SIDE = 64  # pixels of a picture's side
 ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile
 SPLITS = ("train", "test")
@@ -182,7 +182,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("folder", "FOLDER", "the folder to make")
     add("--count", "N", "training pictures (NAME's default)", int)
     add("--test_count", "N", "test pictures (NAME's default)", int)
-    add("--seed", None, "decides everything random (0)", int, default=0)
+    add("--seed", None, "seed of all random choices (0)", int, default=0)
 
 
 def run(options: argparse.Namespace) -> None:

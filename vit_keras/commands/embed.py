@@ -38,7 +38,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     )
     add("--tokens", "NAME", tokens, default="pool")
     flag("--normalize", "divide each vector by its length")
-    add("--dtype", "NAME", "or float16 (float32)", default="float32")
+    add("--dtype", "NAME", "float32 or float16 (float32)", default="float32")
     shared.add_image_size(parser)
     add("--batch", "N", "pictures per step (32)", shared.count, default=32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")

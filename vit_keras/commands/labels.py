@@ -14,7 +14,7 @@ NOTE = """The file turns the image tower of the same model into a classifier (do
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    add("texts", "TEXT", "templates, which have {} in the place of a label, and labels", nargs="+")
+    add("texts", "TEXT", "templates, with {} in place of a label, and labels", nargs="+")
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
     add("--weights", "FOLDER", folder, required=True)
     add("--file", "FILE", "more labels, one per line")

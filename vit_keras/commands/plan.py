@@ -30,7 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--devices", "N", "how many share each batch (1)", shared.count, default=1)
     add("--price", "PRICE", "of a device for an hour, in any currency", float)
     add("--utilization", "SHARE", "of the peak rate of products (0.4)", float, default=0.4)
-    add("--accumulation_steps", "N", "(the fewest that fit)", shared.count)
+    add("--accumulation_steps", "N", "parts of a batch (the fewest that fit)", shared.count)
     add("--num_classes", "N", "size of the head (1000)", int, default=1000)
     add("--epoch_images", "N", "training images, for a run of `epochs`", shared.count)
     flag("--json", "print JSON")

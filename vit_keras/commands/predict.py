@@ -25,7 +25,7 @@ EXAMPLES = (
 )
 
 TOP = 3  # classes for each picture
-UNUSED = {  # options that a model of places cannot follow
+UNUSED = {  # options that do not apply to masks or boxes
     "masks": ("top", "threshold", "coverage", "abstain", "attention"),
     "boxes": ("top", "coverage", "abstain", "attention"),
 }
@@ -37,7 +37,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("model", "MODEL", "run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="+")
-    add("--top", "N", f"most classes for each picture ({TOP})", shared.count)
+    add("--top", "N", f"most classes to give for each picture ({TOP})", shared.count)
     add("--threshold", "P", "leave out what is less probable (0, or each label's own)", float)
     add("--coverage", "RATE", "add all that the true answer may be, at a rate such as 0.9", float)
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"

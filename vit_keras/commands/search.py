@@ -30,7 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--rows", "N", rows, int, nargs="+", default=[])
     absent = "a text of what the pictures must not show, in addition to texts; may be repeated"
     add("--not", "TEXT", absent, dest="without", action="append", default=[])
-    add("--top", "N", "most neighbors of each (5)", shared.count, default=5)
+    add("--top", "N", "neighbors of each query (5)", shared.count, default=5)
     add("--model", "MODEL", "the table's model, if it has been moved")
     flag("--exact", "compare with all rows, without an index")
     flag("--build", "build the index again")

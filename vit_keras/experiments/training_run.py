@@ -199,7 +199,7 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
     """Trains the unfrozen layers of a compiled model on stored features, as `train` does.
 
     The features of the training and held-out pictures are stored in the run's folder, and a resumed
-    run reads them from there. Afterwards, `model` has the weights and the optimizer's state of the
+    run reads them from there. Afterward, `model` has the weights and the optimizer's state of the
     trained layers.
 
     Args:

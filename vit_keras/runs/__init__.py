@@ -1,6 +1,7 @@
 """The folder of a run: its configuration, its files, and the check that they belong together.
 
-`metrics.json` has a row for each evaluation, and `rollbacks.json` each return after a NaN loss.
+`metrics.json` has a row for each evaluation, and `rollbacks.json` an entry for each return to an
+earlier checkpoint after a NaN loss.
 """
 
 import csv
@@ -152,12 +153,12 @@ def find_run(folder: str | os.PathLike) -> Run:
         FileNotFoundError: There is no run in the folder, or it has no model yet.
     """
     if (config := recorded_config(folder := pathlib.Path(folder))) is None:
-        raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
+        raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml")
     run = Run(folder, config)
     if not run.model_file.is_file():
         raise FileNotFoundError(
             f"The run in {str(folder)!r} has no model.keras yet. To continue it, repeat "
-            "the command that began it. If model.keras is not a file, delete it first."
+            "the command that began it. If model.keras is not a file, delete it first"
         )
     return run
 

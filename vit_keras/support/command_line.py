@@ -204,9 +204,9 @@ try:
 except ImportError:
     if not is_command():  # a command can answer an exported file without a backend
         raise
-# All threads then allocate from one heap, with glibc. XLA allocates a step's memory in one of its
+# With glibc, all threads then allocate from one heap. XLA allocates a step's memory in one of its
 # threads, and a thread's heap, which it gets when the backend is imported, cannot keep it. See
-# `machine.keep_memory`. torch's threads would wait for each other.
+# `machine.keep_memory`. Not with torch, whose threads would wait for each other.
 if is_command() and extras.backend_name() != "torch":
     with contextlib.suppress(OSError, AttributeError):
         CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)

@@ -1,4 +1,4 @@
-"""Keeps compiled programs and freed memory on a machine, describes it, and uses its cores."""
+"""Keeps compiled programs and freed memory, describes the machine, and uses its cores."""
 
 import collections
 import contextlib

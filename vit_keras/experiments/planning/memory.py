@@ -79,7 +79,7 @@ def _block(layer, shape, images, itemsize) -> Kept:
 def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
     """Yields what each layer of a model keeps, in the order of computation.
 
-    Outside of blocks, a layer that normalizes or multiplies by weights keeps its input and results.
+    Outside blocks, a layer that normalizes or multiplies by weights keeps its input and results.
 
     Args:
         model: A functional model, even one without values.
