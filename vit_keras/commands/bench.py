@@ -25,7 +25,7 @@ HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser, several=True)
-    add("--batch", "N", "images a call (1 16)", shared.count, nargs="+", default=[1, 16])
+    add("--batch", "N", "images per call (1 16)", shared.count, nargs="+", default=[1, 16])
     add("--rounds", "N", "timed calls (20)", shared.count, default=20)
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
     add("--threads", "N", threads, shared.count)

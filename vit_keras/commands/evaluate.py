@@ -29,18 +29,24 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_predictor(parser)
     add("--batch_eval", "N", "images per step (256)", shared.count, default=256)
     shared.add_out(parser, "folder of the report (the run's)", kind=shared.folder)
-    add("--predictions", "FILE", "also write a .csv or .parquet")
+    add("--predictions", "FILE", "also write the predictions, as .csv or .parquet")
     add("--real", "FILE", "labels of ImageNet-ReaL, real.json")
     flag("--ignore_class_names", "compare classes by order alone")
     shared.add_tile_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
     add, _ = shared.adders(few.add_mutually_exclusive_group())
-    add("--fewshot", "SHOTS", "such as 1 5 10", shared.count, nargs="+")
-    add("--knn", "K", "neighbors, such as 10 20", shared.count, nargs="+")
+    add(
+        "--fewshot",
+        "SHOTS",
+        "training images of each class, such as 1 5 10",
+        shared.count,
+        nargs="+",
+    )
+    add("--knn", "K", "nearest neighbors that vote, such as 10 20", shared.count, nargs="+")
     add, _ = shared.adders(few)
-    add("--l2", None, "penalties (1024)", float, nargs="+", default=[2.0**10])
+    add("--l2", None, "L2 penalties of few-shot probes (1024)", float, nargs="+", default=[2.0**10])
     add("--seeds", "N", "draws of the shots (3)", shared.count, default=3)
-    add("--representation", "LAYER", "features (the head's input)")
+    add("--representation", "LAYER", "layer that gives the features (the head's input)")
 
 
 def run(options: argparse.Namespace) -> None:

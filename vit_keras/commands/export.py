@@ -30,8 +30,10 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_out(parser, "folder of the files (MODEL/export)", kind=shared.folder)
     add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
     flag("--raw", "prepared float images in, logits out")
-    add("--static_batch", "N", "images a call (1 on phones, else any)", shared.count, dest="batch")
-    flag("--dynamic_batch", "any number of images a call, in every format")
+    add(
+        "--static_batch", "N", "images per call (1 on phones, else any)", shared.count, dest="batch"
+    )
+    flag("--dynamic_batch", "any number of images per call, in every format")
     flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
     shared.add_image_size(parser)
     add("--patch_sizes", "P", "patch sizes at which to export a FlexiViT", shared.count, nargs="+")

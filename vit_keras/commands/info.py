@@ -28,7 +28,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     flag("--layers", "print the cost of each layer")
     shared.add_image_size(parser)
     add, flag = shared.adders(parser.add_argument_group("cost of a variant"))
-    add("--num_classes", "N", "(1000, or the published number)", int)
+    add("--num_classes", "N", "size of the head (1000, or the published one)", int)
     flag("--norms", "count normalization, as fvcore does")
 
 

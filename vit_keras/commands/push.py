@@ -18,7 +18,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("address", "ADDRESS", "hf://USER/NAME, created if necessary")
     text = "the hub's name of the license, such as apache-2.0 (none is stated)"
     add("--license", "NAME", text)
-    flag("--private", "visible to you alone, if it is new")
+    flag("--private", "make a new repository visible to you alone")
     flag("--dry_run", "print the card, upload nothing")
     shared.add_out(parser, "write the folder here, and upload nothing", kind=shared.folder)
 

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     shared.add_model(parser)
-    add("images", "IMAGE", "pictures (of the data set)", nargs="*")
+    add("images", "IMAGE", "pictures (those of the data set)", nargs="*")
     shared.add_out(parser, "folder of the figures and arrays", required=True, kind=shared.folder)
     shared.add_dataset(parser)
     add("--count", "N", "images read (128)", shared.count, default=128)
