@@ -8,8 +8,11 @@ import vit_keras
 from tests.helpers import assert_close, randomize, write_picture
 from vit_keras import data, inspection
 from vit_keras.commands import run
-from vit_keras.models import VisionTransformer, with_image_size
+from vit_keras.inspection import views
+from vit_keras.models import VisionTransformer, segmenter, with_image_size
 from vit_keras.support import figures
+from vit_keras.support.tasks import Task
+from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.on("torch")
 
@@ -56,6 +59,22 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
     with np.load(tmp_path / "out" / "arrays.npz") as arrays:
         assert arrays.files == ["attention_rollout/max"]
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "masks"])
+def test_pictures_are_named_by_file_where_no_class_has_a_probability(
+    tmp_path, monkeypatch, rng, kind
+):
+    model = VisionTransformer(16, 4, **SMALL | {"num_classes": None if kind == "masks" else 2})
+    model = segmenter(model, 2) if kind == "masks" else model
+    randomize(model, rng).class_names, model.task = ("age", "size"), Task(kind)
+    save_model(model, tmp_path / "model.keras")
+    write_picture(tmp_path / "cat.png", rng)
+    drawn = []
+    monkeypatch.setattr(views, "save_figure", lambda figure, path: drawn.append(figure))
+    options = ["--views", "attention_rollout", "--out", str(tmp_path / "out")]
+    run(["visualize", str(tmp_path / "model.keras"), str(tmp_path / "cat.png"), *options])
+    assert drawn[0].axes[0].get_ylabel() == "cat"
 
 
 def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(monkeypatch):

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     shown_pictures = viewable(to_levels(pictures[shown], preprocessing.levels))
     paths = options.images or map(str, range(len(images)))
     titles = [pathlib.Path(path).stem for path in paths][shown]
-    if names := model.class_names:
+    if (names := model.class_names) and models.task_of(model).kind in ("classes", "labels"):
         rows = evaluation.probabilities(model, images[shown])
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
