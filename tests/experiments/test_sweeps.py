@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path, write_picture
 from tests.weights.builds import assert_equal_weights
 from vit_keras import data, evaluation, experiments
 from vit_keras.commands import run
@@ -189,6 +189,19 @@ def test_a_greedy_soup_follows_the_recipe_of_the_paper(files):
     assert [row["model"] for row in rows if row["used"]] == chosen
     assert [row["score"] for row in rows] == [score([file]) for file in order]
     assert_mean(made, chosen)
+
+
+def test_a_judge_reads_the_columns_that_hold_the_labels(files, tmp_path, rng):
+    pictures = [write_picture(tmp_path / f"{i}.png", rng, (8, 8)) for i in range(12)]
+    kinds = rng.integers(0, 3, (12, 2))
+    lines = [f"{i}.png,{'abc'[k]},{'abc'[other]},test" for i, (k, other) in enumerate(kinds)]
+    (tmp_path / "a.csv").write_text("\n".join(["path,label,kind,split", *lines, ""]))
+    options = ["--dataset", f"table:{tmp_path}/a.csv", "--split", "test", "--label_columns", "kind"]
+    run(["soup", *files[:2], "--greedy", *options, "--out", str(tmp_path / "soup.keras")])
+    images = np.stack(pictures) / np.float32(127.5) - 1
+    for row in json.loads((tmp_path / "soup.json").read_text()):
+        predicted = to_numpy(vit_keras.open(row["model"]).predict_on_batch(images)).argmax(-1)
+        assert row["score"] == pytest.approx(np.mean(predicted == kinds[:, 1]))
 
 
 def test_all_differences_are_named(files, tmp_path, rng):

@@ -37,8 +37,10 @@ def run(options: argparse.Namespace) -> None:
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")
     with claimed_output(options.out, "a soup"):
         if options.greedy:
+            names = ("dataset", "split", "data_dir", "label_columns")
+            source = {name: getattr(options, name) for name in names}
             judge = experiments.development_judge(
-                options.models, options.dataset, options.split, options.data_dir, options.batch_eval
+                options.models, batch=options.batch_eval, **source
             )
         model, rows = experiments.make_soup(options.models, judge)
         weights.save_model(model, options.out)

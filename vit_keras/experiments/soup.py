@@ -163,6 +163,7 @@ def development_judge(
     split: str | None = None,
     data_dir: str | None = None,
     batch: int = 256,
+    label_columns: str | None = None,
 ) -> Callable[[keras.Model], float]:
     """Makes the judge of a greedy soup, for `make_soup`.
 
@@ -173,6 +174,7 @@ def development_judge(
             for the development split of the runs.
         data_dir: The folder of TensorFlow Datasets; None for that of the runs.
         batch: The number of images per step.
+        label_columns: The columns of a table that hold the labels; None for those of the runs.
 
     Returns:
         A function that returns a model's accuracy or, if the labels are not classes, its main
@@ -200,7 +202,8 @@ def development_judge(
             "Received: other models. Give --dataset, and a --split such as validation"
         )
     config = configs[0].data if configs else DataConfig()
-    config = dataclasses.replace(config, data_dir=data_dir or config.data_dir)
+    changes: dict[str, Any] = {"data_dir": data_dir, "label_columns": label_columns}
+    config = dataclasses.replace(config, **{name: x for name, x in changes.items() if x})
 
     def judge(model):
         name = dataset or configs[0].dataset
