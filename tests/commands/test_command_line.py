@@ -47,6 +47,7 @@ WRONG = [  # the words of a command line, and a part of its message
     (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
     (["bench", "a", "--rounds", "0"], "--rounds: must be a whole number, at least 1. Rec"),
     (["evaluate", "a", "b", "--predictions", "c.csv"], "takes one model. Received: 2 models"),
+    (["evaluate", "a", "--knn", "5", "--real", "b"], "--real does not apply to --knn. Leave out"),
     (["visualize", "a", "--out", __file__], "argument --out: must be a folder. Received: "),
     (["train", "--lits"], "Did you mean --list"),
     (["train", "digits"], "unrecognized arguments: digits. Give fields as --FIELD VALUE"),

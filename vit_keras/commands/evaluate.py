@@ -50,8 +50,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    if not (options.fewshot or options.knn):  # before the evaluation, which may take a long time
+    probe = "fewshot" if options.fewshot else "knn" if options.knn else None
+    if not probe:  # before the evaluation, which may take a long time
         extras.check("matplotlib")
+    for name in ("predictions", "real"):
+        if probe and getattr(options, name):
+            raise UsageError(f"--{name} does not apply to --{probe}. Leave out one of them")
     if options.predictions and len(options.models) > 1:
         raise UsageError(
             "`--predictions` writes one file, so it takes one model. "
@@ -68,11 +72,10 @@ def run(options: argparse.Namespace) -> None:
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
         splits = source.train_split, options.split or source.test_split
-        if not (options.fewshot or options.knn):  # other evaluations need no training images
+        if not probe:  # other evaluations need no training images
             source = dataclasses.replace(source, train_split=splits[1])
         dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         print(path)
-        probe = "fewshot" if options.fewshot else "knn" if options.knn else None
         measure, title = (_probe, probe) if probe else (_evaluate, shared.dataset_label(name))
         with claimed_output(out / "report.json", "an evaluation"):
             reports.append(measure(options, predictor, dataset, splits, out, title))
