@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import os
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -291,10 +292,12 @@ class Review:
         self.facts["images"] = {name: len(split) for name, split in splits.items()}
         self.facts["notes"] = [*dataset.notes]
         self.warnings += spoilers(dataset, splits)
-        folded = collections.Counter(map(str.casefold, names))
-        alike = [name for name in names if folded[name.casefold()] > 1]
+        folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
+        count = collections.Counter(folded)
+        alike = [name for name, key in zip(names, folded) if count[key] > 1]
         rename = ". Rename one of them, or merge them: some systems treat them as one folder"
-        self.warn(alike, f"{kind} whose names differ only in upper and lower case", rename)
+        differ = "differ only in case or in the encoding of accents"
+        self.warn(alike, f"{kind} whose names {differ}", rename)
         if kind in ("labels", "numbers"):
             train = next(iter(splits.values())).labels  # (N, K)
             unknown = np.isnan(train).mean(axis=0) > UNKNOWN
