@@ -11,6 +11,7 @@ import pytest
 
 from vit_keras import (
     applications,
+    data,
     evaluation,
     exporting,
     layers,
@@ -150,7 +151,30 @@ RUNS = [
     (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
+TILES, NO_CLASSES = evaluation.TileOptions(tiles=True), data.Dataset("d", {}, "ab", kind="labels")
 USES = [
+    (
+        lambda: evaluation.predict_files(predictor(), [], tiles=TILES),
+        "`tiles` needs a model of masks or boxes. Received: a model of classes",
+    ),
+    *rows(
+        lambda probe: probe(predictor(), NO_CLASSES, batch=1),
+        (
+            {"probe": evaluation.evaluate_knn},
+            "need a data set of classes. Received: 'd', whose lab",
+        ),
+        ({"probe": evaluation.evaluate_few_shot}, "need a data set of classes. Received: 'd'"),
+    ),
+    (
+        lambda: evaluation.evaluate(
+            predictor(),
+            data.from_arrays(np.zeros((1, 8, 8, 3)), [0]),
+            "abcde",
+            batch=1,
+            tiles=TILES,
+        ),
+        "`tiles` needs a model of masks or boxes",
+    ),
     (
         lambda: SetPrediction()(np.zeros((1, 4, 5)), np.zeros((1, 3, 7))),
         "a prediction for each object.*4 objects for 3 predictions. Give a larger model.num_boxes",

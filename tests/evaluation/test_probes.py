@@ -51,7 +51,7 @@ def test_shots_are_drawn_as_published(rng):
 
 @pytest.mark.parametrize(
     ("temperature", "voters"),  # all rows, 10 or one at a time
-    [(0.07, 4096), (0.5, 10), (0.07, 1)],
+    [(0.07, 4096), (0.5, 10), (0.07, 1), (0.001, 4096)],
 )
 def test_nearest_neighbors_are_scikit_learns(rng, temperature, voters, monkeypatch):
     features, labels = clusters(rng, 211, 6, classes=4)
@@ -61,7 +61,7 @@ def test_nearest_neighbors_are_scikit_learns(rng, temperature, voters, monkeypat
     rows = evaluation.knn(train, test, 4, (1, 5, 20, 150), temperature=temperature)
     assert [row["neighbors"] for row in rows] == [1, 5, 20, 150]
     for row in rows:
-        votes = lambda distances: np.exp((1 - distances) / temperature)  # of 1 - s
+        votes = lambda x: np.exp((x[:, :1] - x) / temperature)  # x is 1 - s, the least first
         for name, kind in (("weighted", votes), ("majority", "uniform")):
             options = {"weights": kind, "metric": "cosine", "algorithm": "brute"}
             reference = KNeighborsClassifier(row["neighbors"], **options).fit(*train)

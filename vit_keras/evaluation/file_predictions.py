@@ -13,7 +13,12 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.box_prediction import certain, predict_boxes
-from vit_keras.evaluation.mask_prediction import TileOptions, predict_masks, resize_maps
+from vit_keras.evaluation.mask_prediction import (
+    TileOptions,
+    predict_masks,
+    refuse_tiles,
+    resize_maps,
+)
 from vit_keras.evaluation.predictors import Predictor, check_finite, filled, make_predictor
 from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.checks import check_choice
@@ -119,8 +124,9 @@ def predict_files(
 
     Raises:
         ValueError: If an argument is out of range, if the model's task has no quantiles for
-            `coverage` or no floors for `abstain`, or if `attention` is set for an exported file
-            or a model without `EncoderBlock` layers. While iterating, if outputs are not finite
+            `coverage` or no floors for `abstain`, if tiles are asked of a model of classes, labels
+            or numbers, or if `attention` is set for an exported file or a model without
+            `EncoderBlock` layers. While iterating, if outputs are not finite
             or, with `"raise"`, if a picture cannot be read. The message names the file.
         OSError: While iterating with `"raise"`, if a file does not exist or cannot be opened.
 
@@ -140,6 +146,7 @@ def predict_files(
         answer = functools.partial(PLACES[predictor.task.kind], predictor, options=tiles)
         judge = functools.partial(_located, predictor, threshold)
     else:
+        refuse_tiles(tiles, predictor.task.kind)
         answer = _answers(predictor, attention)
         judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
         judge(FilePrediction(pathlib.Path()), (np.ones(predictor.num_classes, "float32"), None))

@@ -200,6 +200,12 @@ class TileOptions:
         check_rules(self, None, (share, least))
 
 
+def refuse_tiles(options: TileOptions | None, kind: str) -> None:
+    """Raises ValueError if tiles are asked of a model of classes, labels or numbers."""
+    if options is not None and options.tiles:
+        raise ValueError(f"`tiles` needs a model of masks or boxes. Received: a model of {kind}")
+
+
 def predict_mask(
     predictor: Predictor, picture: np.ndarray, options: TileOptions | None = None
 ) -> np.ndarray:

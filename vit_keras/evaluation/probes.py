@@ -219,8 +219,10 @@ def evaluate_few_shot(
         **options: `l2`, as for `few_shot`.
 
     Raises:
-        ValueError: If the predictor is an exported file, or as for `few_shot` and `feature_model`.
+        ValueError: If the labels are not classes, if the predictor is an exported file, or as for
+            `few_shot` and `feature_model`.
     """
+    _check_kind(dataset)
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
     both = split.part(drawn.images), dataset.split(splits[1])
@@ -305,6 +307,14 @@ class FewShotCallback(keras.callbacks.Callback):
         return accuracies(*train, self.drawn, test, self.num_classes)
 
 
+def _check_kind(dataset):
+    if dataset.kind != "classes":
+        raise ValueError(
+            "Probes of features need a data set of classes. Received: "
+            f"{dataset.name!r}, whose labels are {dataset.kind}"
+        )
+
+
 def _features(predictor, dataset, splits, batch, representation):
     """Returns the features and the labels of each split in `splits`."""
     features = feature_model(predictor.keras_model("A probe of features"), representation)
@@ -368,7 +378,8 @@ def knn(
     if temperature <= 0:
         raise ValueError(f"`temperature` must be above 0. Received: {temperature}")
     indices, similarities = nearest_neighbors(train[0], test[0], max(neighbors))
-    labels, weighted = train[1][indices], np.exp(similarities / temperature)
+    labels = train[1][indices]
+    weighted = np.exp((similarities - similarities[:, :1]) / temperature)  # at most 1
     weights, rows = {"weighted": weighted, "majority": np.ones_like(weighted)}, []
     for k in neighbors:
         right = dict.fromkeys(weights, 0)
@@ -417,8 +428,10 @@ def evaluate_knn(
         **options: `neighbors` and `temperature`, as for `knn`.
 
     Raises:
-        ValueError: If the predictor is an exported file, or as for `knn` and `feature_model`.
+        ValueError: If the labels are not classes, if the predictor is an exported file, or as for
+            `knn` and `feature_model`.
     """
+    _check_kind(dataset)
     both = [dataset.split(name) for name in splits]
     train, test = _features(predictor, dataset, both, batch, representation)
     return knn(train, test, len(dataset.class_names), **options)

@@ -11,7 +11,7 @@ from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
 from vit_keras.evaluation.box_prediction import NONE, judge_boxes
 from vit_keras.evaluation.conformal import measure_coverage
-from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks
+from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, refuse_tiles
 from vit_keras.evaluation.metrics import (
     measure_calibration,
     read_real_labels,
@@ -294,6 +294,7 @@ def evaluate(
         return REPORTS[predictor.task.kind].judge(
             predictor, split, class_names, tiles, sheet, **known
         )
+    refuse_tiles(tiles, predictor.task.kind)
     speed = None
     if answers is None:
         outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
