@@ -1,8 +1,10 @@
 """Models and exported files behind one interface, averages over views, and rows of pictures."""
 
+import csv
 import dataclasses
 import io
 import json
+import pathlib
 
 import keras
 import numpy as np
@@ -13,6 +15,7 @@ from tests.exporting.builds import onnx_means
 from tests.helpers import assert_close, randomize, run_script, to_numpy, write_picture
 from tests.reference import softmax
 from vit_keras import data, evaluation, exporting
+from vit_keras.config import DataConfig
 from vit_keras.evaluation import Predictor
 from vit_keras.models import Preprocessing, VisionTransformer, segmenter
 from vit_keras.support.resizing import INTERPOLATIONS
@@ -231,6 +234,24 @@ def test_of_equally_probable_classes_the_first_comes_first_as_in_reports(rng, tm
     equal = dataclasses.replace(means(), run=run)
     (row,) = evaluation.predict_files(equal, [tmp_path / "a.png"], top=2)
     assert [name for name, _ in row.classes] == ["0", "1"]
+
+
+def test_a_row_of_an_evaluation_names_the_picture_that_was_read(pictures, tmp_path):
+    paths, pixels = pictures
+    paths[1].write_bytes(b"not a picture")
+    table, real, out = (tmp_path / name for name in ("t.csv", "real.json", "out.csv"))
+    table.write_text("path,label\n" + "".join(f"{i}.png,{i % 3}\n" for i in range(5)))
+    best = pixels.mean(axis=(1, 2)).argmax(axis=1).tolist()
+    real.write_text(json.dumps([[k] if i != 1 else [] for i, k in enumerate(best)]))
+    dataset = data.load(f"table:{table}", 3, DataConfig(on_corrupt="skip", test_percent=0))
+    told = {"batch": 2, "real": real, "predictions": out}
+    report = evaluation.evaluate(means(), dataset.split("train"), dataset.class_names, **told)
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    read = [paths.index(pathlib.Path(row["path"])) for row in rows]
+    assert read == [0, 2, 2, 3, 4] and [row["index"] for row in rows] == [*"01234"]
+    for row, i in zip(rows, read):
+        assert (int(row["label"]), int(row["predicted"])) == (i % 3, best[i])
+    assert (report["real_accuracy"], report["real_images"]) == (1, 5)
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "jsonl", "html"])

@@ -145,7 +145,8 @@ def _add_label_issues(options, dataset, splits, review, page):
     review.facts["label_issues"] = []
     for issue in evaluation.find_label_issues(shares, labels):
         (split_name, split, i), (likely, low) = places[issue.number], issue.probabilities
-        name, label, suggested = split.name(i), names[issue.label], names[issue.suggested]
+        name = split.name(split.replacement(i))
+        label, suggested = names[issue.label], names[issue.suggested]
         facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
         review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
         if page:

@@ -260,6 +260,12 @@ class Split:
                 )
             index = (index + 1) % len(self)
 
+    def replacement(self, index: int) -> int:
+        """Returns the index of the picture that was read: the next one if one was unreadable."""
+        while self.name(index) in self.unreadable.names:
+            index = (index + 1) % len(self)
+        return index
+
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises errors for unreadable images."""
         picture = decode(self.encoded(index), self.channels, self.levels, self.bands)

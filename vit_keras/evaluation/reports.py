@@ -300,6 +300,7 @@ def evaluate(
         outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
         answers = predictor.as_probabilities(outputs), labels
     (shares, labels), task = answers, predictor.task
+    read = [*map(split.replacement, range(len(split)))]
     metrics = report(shares, labels, class_names, task, True)
     if task.kind == "classes":
         metrics["calibration"] = measure_calibration(shares, labels)
@@ -309,9 +310,10 @@ def evaluate(
     if speed:
         metrics["images_per_second"] = speed
     if real_labels is not None:
-        best = shares.argmax(axis=-1)
-        metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
+        best, of_read = shares.argmax(axis=-1), [real_labels[i] for i in read]
+        metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, of_read)
     if predictions is not None:
+        paths = paths and [paths[i] for i in read]
         names = predictor.class_names or class_names
         write_predictions(predictions, shares, labels, paths, task=task, names=names)
     return metrics
