@@ -55,10 +55,25 @@ def test_the_best_rate_trains_on_all(tmp_path, monkeypatch):
     assert all(run.data.dev_percent == 0 for run in last)
     assert all(run.optimizer.learning_rate == 0.01 and not run.sweep for run in last)
     assert len({run.workdir for run in ran}) == 6
-    assert f"mean ± std | 75.00 ± {100 * statistics.stdev([0.7, 0.8, 0.75]):.2f} %" in table
-    assert "| 0.01 (chosen) | 75.00 % |" in table
+    assert f"mean ± std | 75.00 ± {100 * statistics.stdev([0.7, 0.8, 0.75]):.2f}%" in table
+    assert "| 0.01 (chosen) | 75.00% |" in table
+    assert "| learning rate | accuracy on the development split |" in table
+    assert "| seed | accuracy on the test split, learning rate 0.01 |" in table
     assert (tmp_path / "sweep.md").read_text() == table
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] == 0.01
+
+
+def test_a_sweep_names_its_figure_and_what_chose_the_weights(tmp_path, monkeypatch):
+    values = iter([0.5, -0.25, 0.75, None])
+    monkeypatch.setattr(training_run, "train_run", lambda run: {"r2": next(values), "images": 7})
+    grid = GridConfig(learning_rates=(0.1, 0.2), seeds=(0,))
+    fields = {"task": "numbers", "patience": 3, "sweep": True, "grid": grid}
+    config = Config(workdir=str(tmp_path), **fields)
+    table = experiments.sweep(config)
+    assert "R² on the development split" in table and "| 0.1 (chosen) | 0.5000 |" in table
+    assert "R² on the test split, which chose the weights, learning rate 0.1" in table
+    with pytest.raises(ValueError, match="that define the R². Received: 7 images that do not"):
+        experiments.sweep(config)
 
 
 @pytest.fixture(scope="module")

@@ -187,11 +187,25 @@ def headline(metrics: dict[str, Any]) -> str:
 def main_figure(metrics: dict[str, Any]) -> float:
     """Returns the main metric of a report; higher is better.
 
+    Raises:
+        ValueError: If the metric is undefined for the images.
+
     Example:
         >>> main_figure({"accuracy": 0.975, "images": 360})
         0.975
     """
-    return metrics[KINDS[_kind(metrics)].metric]
+    metric = main_metric(metrics)
+    if metrics[metric] is None:
+        raise ValueError(
+            f"A comparison of models needs images that define the {figure_name(metric)}. "
+            f"Received: {metrics['images']} images that do not. Hold out more of them"
+        )
+    return metrics[metric]
+
+
+def main_metric(metrics: dict[str, Any]) -> str:
+    """Returns the key of the main metric of a report."""
+    return KINDS[_kind(metrics)].metric
 
 
 def draw_report(

@@ -6,15 +6,18 @@ see.
 """
 
 import dataclasses
+import functools
 import json
 import statistics
 from typing import Any
 
 from vit_keras import evaluation
 from vit_keras.config import Config
+from vit_keras.evaluation.reports import main_metric
 from vit_keras.experiments import training_run
 from vit_keras.runs import REMEDY, folder_of
 from vit_keras.support.files import claimed, write_text
+from vit_keras.support.tasks import figure_name, figure_text
 
 
 def sweep(config: Config) -> str:
@@ -79,29 +82,33 @@ def _tables(config, folder):
 
 def _choose(config, folder):
     """Chooses a learning rate; returns the Markdown table and the numbers."""
-    grid = config.grid
+    grid, metric = config.grid, ""
 
-    def accuracy(name, rate, seed, dev_percent=0.0):
+    def figure(name, rate, seed, dev_percent=0.0):
         optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
         data = dataclasses.replace(config.data, dev_percent=dev_percent)
         report = _train(config, folder / name, seed=seed, optimizer=optimizer, data=data)
+        nonlocal metric
+        metric = main_metric(report)
         return evaluation.main_figure(report)
 
     trials = {
-        rate: accuracy(f"dev-lr-{rate:g}", rate, config.seed, grid.dev_percent)
+        rate: figure(f"dev-lr-{rate:g}", rate, config.seed, grid.dev_percent)
         for rate in sorted(grid.learning_rates)
     }
     best = max(trials, key=lambda rate: trials[rate])
-    final = {seed: accuracy(f"test-seed-{seed}", best, seed) for seed in grid.seeds}
-    lines = ["| learning rate | accuracy on the development split |", "|--:|--:|"]
-    for rate, figure in trials.items():
-        chosen = " (chosen)" if rate == best else ""
-        lines.append(f"| {rate:g}{chosen} | {100 * figure:.2f} % |")
-    lines += ["", f"| seed | accuracy on the test split, learning rate {best:g} |", "|--:|--:|"]
-    lines += [f"| {seed} | {100 * figure:.2f} % |" for seed, figure in final.items()]
-    percents = [100 * figure for figure in final.values()]
-    spread = f" ± {statistics.stdev(percents):.2f}" if len(percents) > 1 else ""
-    lines += [f"| mean{' ± std' if spread else ''} | {statistics.mean(percents):.2f}{spread} % |"]
+    final = {seed: figure(f"test-seed-{seed}", best, seed) for seed in grid.seeds}
+    text, known = functools.partial(figure_text, metric), [*final.values()]
+    lines = [f"| learning rate | {figure_name(metric)} on the development split |", "|--:|--:|"]
+    for rate, value in trials.items():
+        lines.append(f"| {rate:g}{' (chosen)' if rate == best else ''} | {text(value)} |")
+    chose = "" if config.patience is None else ", which chose the weights"
+    head = f"{figure_name(metric)} on the test split{chose}, learning rate {best:g}"
+    lines += ["", f"| seed | {head} |", "|--:|--:|"]
+    lines += [f"| {seed} | {text(value)} |" for seed, value in final.items()]
+    spread = [statistics.stdev(known)] if len(known) > 1 else []
+    mean = text(statistics.mean(known), *spread)
+    lines += [f"| mean{' ± std' if spread else ''} | {mean} |"]
     return "\n".join(lines) + "\n", {"dev": trials, "best": best, "test": final}
 
 
