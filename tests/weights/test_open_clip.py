@@ -54,6 +54,15 @@ def test_programs_are_refused_with_a_remedy(tmp_path):
         vit_keras.open(tmp_path / "ViT-B-32.pt")
 
 
+def test_towers_for_padded_pictures_are_refused(tmp_path):
+    written(tmp_path, *two_towers({}, {}))
+    path = tmp_path / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "preprocess_cfg": {"resize_mode": "longest"}}))
+    with pytest.raises(ValueError, match="'shortest', 'squash'. Received: resize_mode='longest'"):
+        vit_keras.open(tmp_path)
+
+
 @pytest.mark.parametrize("pool", [{}, {"attn_pooler_queries": 3, "no_ln_pre": True}])
 def test_of_cocas_tower_the_tokens_are_read_and_the_pool_named(rng, tmp_path, pool):
     theirs, config = two_towers({"attentional_pool": True, "attn_pooler_heads": 2, **pool}, {})

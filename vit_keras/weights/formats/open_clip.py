@@ -58,12 +58,14 @@ def computation_of(config: dict, tower: dict) -> dict:
 def preprocessing_of(config: dict) -> Preprocessing:
     """Returns the preprocessing of an image tower."""
     source = config.get(CONFIG, {}).get("preprocess_cfg", {})
+    mode = source.get("resize_mode", "shortest")
+    check_choice(mode, ("shortest", "squash"), "resize_mode")  # "longest" pads
     return Preprocessing(
         mean=tuple(source.get("mean", families.CLIP["mean"])),
         std=tuple(source.get("std", families.CLIP["std"])),
         interpolation="bilinear" if source.get("interpolation") == "bilinear" else "bicubic",
         antialias=True,
-        crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,
+        crop_fraction=1.0 if mode == "shortest" else None,
         rounding="torchvision",
     )
 
