@@ -138,7 +138,7 @@ def test_what_is_not_as_it_was_written_is_refused(rng, tmp_path):
     ):
         save_file(changed, file, metadata=said)
         with pytest.raises(
-            ValueError, match="timm.safetensors' is damaged: its SHA-256 is not the one"
+            ValueError, match="timm.safetensors' is damaged: its SHA-256 is not the recorded one"
         ):
             weights.describe(file)
     save_file(arrays, file)  # as another program writes it

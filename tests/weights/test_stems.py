@@ -93,7 +93,7 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     for loaded in (model, again):
         assert_close(loaded(images), source(images))
-    with pytest.warns(UserWarning, match="google computes with `standardization` 'vit'"):
+    with pytest.warns(UserWarning, match="google computes with standardization='vit'"):
         weights.save(source, tmp_path / "a.npz", format="google")
 
 

@@ -284,7 +284,7 @@ def test_other_models_load_native_files(rng, tmp_path):
 ONES = np.ones(3)
 UNKNOWN = {
     "none.npz": (None, "no run or checkpoint at .*none"),
-    "a.npz": ({"a": ONES, "b": ONES}, r"no known format: its names begin with a, b\. Formats are"),
+    "a.npz": ({"a": ONES, "b": ONES}, r"no known format: the first names are a, b\. Formats are"),
     "b.npz": ({"patch_embed.proj.weight": np.ones((2, 3, 1, 1))}, "a format other than 'timm'"),
     "": (None, r"must hold model\.safetensors or .* no weights"),
 }

@@ -125,7 +125,7 @@ def _read_note(file) -> str:
 
 
 def saved_model(path, threads=None) -> ExportedModel:
-    """Opens a SavedModel in TensorFlow; `threads` is ignored, since it is a process's."""
+    """Opens a SavedModel in TensorFlow; `threads` has no effect."""
     tf = _require("tensorflow")
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
@@ -200,7 +200,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 
 def openvino(path, threads=None) -> ExportedModel:
-    """Opens an OpenVINO file on the CPU, in float32; the default may be bfloat16."""
+    """Opens an OpenVINO file on the CPU, in float32; the runtime's default may be bfloat16."""
     core = _require("openvino").Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:
@@ -231,7 +231,7 @@ def pt2(path, threads=None) -> ExportedModel:
 
 
 def executorch(path, threads=None) -> ExportedModel:
-    """Opens an ExecuTorch program; `threads` is ignored, since the runtime uses all cores."""
+    """Opens an ExecuTorch program; `threads` has no effect, since the runtime uses all cores."""
     torch = _require("torch")
     program = _require("executorch.runtime").Runtime.get().load_program(os.fspath(path))
     method = program.load_method("forward")

@@ -108,8 +108,8 @@ def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.Safet
     return note, tensors
 
 
-# The largest ratio of the numbers of weights of the adapted model and its base: a model for larger
-# images has more positions.
+# An adapted model may have this many times the weights of its base, since larger images need more
+# positions.
 LARGEST_GROWTH = 4
 
 

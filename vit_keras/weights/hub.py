@@ -127,11 +127,9 @@ def _download(hub, address, commit, names):
 
 def _choose(address: files.HubAddress, names: list[str]) -> list[str]:
     """Returns the files to download: the configurations, then the weights."""
-    folder = os.path.dirname(address.file) if address.file in names else address.file
-    inside = [name for name in names if files.is_plain(name) and os.path.dirname(name) == folder]
-    weights = weights_among([os.path.basename(name) for name in inside])
-    if address.file in names:
-        weights = os.path.basename(address.file)
+    folder, weights = os.path.split(address.file) if address.file in names else (address.file, None)
+    paths = map(os.path.split, filter(files.is_plain, names))
+    weights = weights or weights_among([name for place, name in paths if place == folder])
     if weights is None:
         raise FileNotFoundError(
             f"{address} must hold one of {', '.join(FOLDER_FILES)}, or exactly one other file of "
@@ -236,8 +234,6 @@ CONFIG_FILES = (
 
 def weights_among(names: Collection[str]) -> str | None:
     """Returns the file of weights to read from a folder with these files; None without one."""
-    for name in FOLDER_FILES:
-        if name in names:
-            return name
     others = [n for n in names if n.endswith(OTHER_SUFFIXES) and not SHARD.fullmatch(n)]
-    return others[0] if len(others) == 1 else None
+    only = others[0] if len(others) == 1 else None
+    return next((name for name in FOLDER_FILES if name in names), only)

@@ -277,7 +277,7 @@ def _in_own_units(path, array, task):
 
 
 def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
-    """Says how the format's own code will answer differently, for images `(H, W, C)`."""
+    """Yields how the answers of the format's own code will differ, for images `(H, W, C)`."""
     activation = getattr(arch, "classifier_activation", None)
     if activation is not None and not (row.holds_activation and is_folder):
         yield (
@@ -289,10 +289,10 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
         there = getattr(Numerics(), field) if there is None else there
         if here != there:
             yield (
-                f"computes with `{field}` {there!r} and this model with {here!r}: the "
+                f"computes with {field}={there!r} and this model with {here!r}: the "
                 "weights are written unchanged, and logits there will differ slightly"
             )
-    if not row.folder_name or is_folder:  # else the project has its preprocessing in folders
+    if not row.folder_name or is_folder:  # otherwise only its folders hold a preprocessing
         pictures, others = ours.preprocessing, theirs.preprocessing
         if names := _differences(pictures, others, shape):
             there, here = (
@@ -328,7 +328,7 @@ def _differences(ours, theirs, shape):
     moves_crop = "transformers" in roundings or round(side / (ours.crop_fraction or 1), 6) % 1
     cuts_elsewhere = ours.crop_fraction and len(roundings) > 1 and moves_crop
     if cuts_elsewhere or (ours.rounds_levels and not theirs.rounds_levels):
-        names.append("rounding")  # rounded levels the other way around are less than 1e-3 off
+        names.append("rounding")  # the other way around, levels differ by less than 1e-3
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
         names.append("crop_fraction")
     return names

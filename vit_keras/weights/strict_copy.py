@@ -43,7 +43,7 @@ def copy_weights(
     interpolation: str | None,
     patch_interpolation: str | None,
 ) -> None:
-    """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
+    """Assigns the file's tensors to the model's variables, or raises an error and changes none.
 
     The model then prepares images like the source of the file. `set_computation` does the rest.
     Shapes (from headers), checksums, types and values are checked before the first variable
@@ -240,7 +240,7 @@ def _grid_in_file(count, slots, grid, file):
 
 
 def _first_that_fits(pairs, count, count_of):
-    """Returns the first pair of `(rows, columns)` and slots before them with the file's count."""
+    """Returns the first `((rows, columns), slots before them)` that has the file's count."""
     for old_grid, prefix in pairs:
         if old_grid and count_of(old_grid) == count - prefix:
             return old_grid, prefix

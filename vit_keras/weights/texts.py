@@ -117,7 +117,7 @@ TOKENIZER_FILES = ("special_tokens_map.json", "tokenizer_config.json")  # the la
 
 
 class TextTokenizer:
-    """The tokenizer in a folder of transformers or OpenCLIP, which gives the same ids as they do.
+    """The tokenizer in a folder of transformers or OpenCLIP; it gives the same ids as theirs.
 
     Texts are padded or cut to one length. Those for SigLIP 2 are lowercased; those for OpenCLIP
     models are cleaned as `open_clip_config.json` states, but not repaired by ftfy.
@@ -242,7 +242,7 @@ class TextEmbeddings:
     Attributes:
         labels: The K names.
         embeddings: `(K, E)`, of length 1.
-        scale: The factor of the cosines of images and texts.
+        scale: The factor that multiplies the cosines of images and texts.
         bias: The number added to each product.
         kind: "softmax" if one name fits an image, or "sigmoid" if any number of names may.
         model: The model whose text tower made them, for messages.

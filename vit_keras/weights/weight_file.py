@@ -13,15 +13,8 @@ from vit_keras import models
 from vit_keras.layers.common import ViTOptions
 from vit_keras.models.architectures import PUBLISHED_RESIZING, Numerics, class_for
 from vit_keras.models.image_model import ImageModel
-from vit_keras.support.checks import (
-    FILLED,
-    Count,
-    Labels,
-    Positive,
-    Size,
-    check_annotated,
-    fault_inside,
-)
+from vit_keras.support import checks as forms
+from vit_keras.support.checks import Count, Labels, Positive, Size, check_annotated
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers import READERS, Reader, checks
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
@@ -66,7 +59,7 @@ class WeightFile:
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """`{canonical name: shape}`."""
+        """The shapes of the tensors, by canonical name."""
         return {name: self.tensors.shapes[actual] for name, actual in self.names.items()}
 
     def read(self, name: str):
@@ -117,7 +110,7 @@ class WeightFile:
 
     @functools.cached_property
     def numerics(self) -> Numerics | None:
-        """The source's numerics from the note, configuration, tensors or format.
+        """The numerics of the source, from the note, the configuration, the tensors or the format.
 
         None if they are unknown, as in this package's own `.weights.h5`. A note's resizing rules
         apply only if they differ from the defaults; otherwise those of the format apply.
@@ -198,10 +191,10 @@ FOREIGN = {
     r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "a TensorFlow or Keras 2 model in HDF5. Convert it "
     f"{TRANSFORMERS_4.format('from_tf')}; vit_keras.legacy reads the files of vit-keras 0.x",
     r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "an Orbax checkpoint. Restore "
-    "it with `orbax.checkpoint` and write it: `np.savez(path, **flatten_dict(params, sep='/'))`",
+    "it with `orbax.checkpoint`, then call `np.savez(path, **flatten_dict(params, sep='/'))`",
     r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a TensorFlow checkpoint. "
     "Read its arrays with `tf.train.load_checkpoint`, or open the same model from .npz",
-    r".*\.gguf": "a quantized GGUF model for llama.cpp. Open the model's safetensors",
+    r".*\.gguf": "a quantized GGUF model for llama.cpp. Open the model's safetensors file",
 }
 
 
@@ -247,7 +240,7 @@ def read_config(folder: str) -> dict:
             content = checks.read_json(path)
             if "registered_name" in content:
                 check_preset(name, content, path)
-            if reason := fault_inside(content, Fields, FILLED, apart=("text_config",)):
+            if reason := forms.fault_inside(content, Fields, forms.FILLED, ("text_config",)):
                 raise checks.DamagedFile(f"{path!r} is damaged: {reason}")
             contents[name] = content
     return merge_configs(contents)

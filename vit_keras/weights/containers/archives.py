@@ -37,7 +37,7 @@ class _Limited(io.FileIO):
 
 
 @contextlib.contextmanager
-def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
+def opened(path: str, kind: str) -> Iterator[zipfile.ZipFile]:
     """Opens a ZIP archive and checks its directory.
 
     Args:

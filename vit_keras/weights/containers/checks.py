@@ -163,12 +163,12 @@ def _add(result, name, array):
 
 
 class Reader:
-    """An open file of tensors; subclasses open it in `_open`, and push onto `stack` what to close.
+    """An open file of tensors; subclasses open it in `_open`, and push what to close onto `stack`.
 
     Attributes:
         shapes: The shape of each tensor, by name.
         metadata: Other information in the file.
-        elsewhere: The path of the file of each tensor that lies beside this file, not in it.
+        elsewhere: The path of the other file that holds a tensor, by the name of the tensor.
         digests: This package's SHA-256 and the note that it covers, by the path of the file that
             carries them.
     """

@@ -14,7 +14,7 @@ DIGEST = "vit_keras_sha256"  # the attribute with the SHA-256 of the variables
 
 
 def names(file: Any) -> tuple[dict[str, str], str | None]:
-    """Reads the texts of an open `h5py.File`.
+    """Reads the names of the variables in an open `h5py.File`.
 
     Returns:
         The path of each dataset by its layers and key, and the SHA-256 in the file, or None.

@@ -73,8 +73,8 @@ def choose(
     if not sets:
         raise ValueError(
             f"{path!r} holds tensors of "
-            f"{'no known format' if source is None else f'a format other than {source!r}'}: its "
-            f"names begin with {', '.join(sorted(names)[:5]) or 'nothing'}"
+            f"{'no known format' if source is None else f'a format other than {source!r}'}: the "
+            f"first names are {', '.join(sorted(names)[:5]) or 'nothing'}"
             f"{f', and config.json says model_type={model_type!r}' if model_type else ''}. "
             f"Formats are {', '.join(map(repr, FORMATS))}"
         )

@@ -50,7 +50,7 @@ def rotary_layout(rope: Rope, arguments: dict[str, Any]) -> str:
 
 def _rope_order(arch):
     """Returns the arguments to write that determine the order of channels."""
-    rope, pre_norm = arch.options.rope, arch.options.pre_norm  # as PE has
+    rope, pre_norm = arch.options.rope, arch.options.pre_norm  # before PE's blocks
     columns = not rope.centered and (pre_norm or rope.mixed or rope.reference is None)
     return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
 
@@ -112,15 +112,13 @@ SAME_OF_EVA = pairs(
 def _vision_transformer(arch):
     """Returns an architecture with the model's class, blocks and epsilon, and its arguments."""
     options, is_gated = arch.options, arch.options.mlp == "swiglu"
-    name = "vit_base_patch16_224"
-    if options.parallel:
-        name = "vit_base_patch16_xp_224"
-    elif "dist" in arch.prefix.names:
-        name = "deit_tiny_distilled_patch16_224"
-    elif is_gated:
-        name = "vit_giant_patch14_dinov2"
-    elif arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
-        name = "vit_base_patch32_clip_224"
+    fits = {  # the first one counts
+        "vit_base_patch16_xp_224": options.parallel,
+        "deit_tiny_distilled_patch16_224": "dist" in arch.prefix.names,
+        "vit_giant_patch14_dinov2": is_gated,
+        "vit_base_patch32_clip_224": arch.layer_norm_epsilon == 1e-5 and options.norm == "layer",
+        "vit_base_patch16_224": True,
+    }
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
@@ -133,9 +131,9 @@ def _vision_transformer(arch):
         arguments["init_values"] = options.layer_scale or 0
     if arch.classifier == "gap":
         arguments["fc_norm"] = False
-    if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is the model's
+    if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is right
         arguments["norm_layer"] = "layernorm" if options.parallel else "rmsnorm"
-    return name, arguments
+    return next(name for name, is_first in fits.items() if is_first), arguments
 
 
 def is_for_any_grid(arch, numerics: Numerics) -> bool:

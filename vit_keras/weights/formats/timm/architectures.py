@@ -183,7 +183,7 @@ def timm_arguments(config: dict) -> dict[str, Any]:
     if "global_pool" in config:
         changed.setdefault("global_pool", config["global_pool"])
     if isinstance(changed.get("norm_layer"), str):
-        changed["norm_eps"] = 1e-6  # timm's own default, by every name that JSON can hold
+        changed["norm_eps"] = 1e-6  # timm's default for every name that JSON can hold
     arguments = dict(DEFAULTS)
     for pattern, row in ROWS:
         arguments |= row if re.search(pattern, name) else {}
@@ -206,7 +206,7 @@ def architecture_of(config: dict) -> str:
 
 
 def pretrained_of(config: dict) -> dict[str, Any]:
-    """Returns the part of a `config.json` about the images and the license; all of an old one."""
+    """Returns the part of a `config.json` about the images and the license; all of it if old."""
     source = config.get("pretrained_cfg", config)
     return source if isinstance(source, dict) else {}
 
