@@ -124,7 +124,9 @@ def test_gray_becomes_rgb_and_rgb_gray_but_nothing_else_is_guessed(rng):
     np.testing.assert_array_equal(read_encoded(npy(gray), 3), gray.repeat(3, axis=-1))
     expected = np.rint(rgb @ (0.299, 0.587, 0.114))[..., None]
     np.testing.assert_array_equal(read_encoded(png(rgb), 1), expected)
-    remedy = "it has 6 channels, but the model takes 3. .*--data.bands 1 2 3, or set model.channels"
+    remedy = (
+        "it has 6 channels, but the model takes 3. Set model.channels to 6, or .*--data.bands 1 2 3"
+    )
     with pytest.raises(ValueError, match=remedy):
         read_encoded(tiff(levels(rng, 6), **BANDS), 3)
     with pytest.raises(ValueError, match="it has 3 channels, but the model takes 5"):
@@ -173,7 +175,7 @@ def refused():
         "c.npy buffer is smaller": npy(np.ones((20, 30, 3), "uint16"))[:-1],
         "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
         "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
-        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save them as float32": npy(
+        "f.npy levels must be 0 to 65535, not -1 to 3. Save them as float32": npy(
             np.array([[-1, 3]])
         ),
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),

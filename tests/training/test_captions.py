@@ -52,7 +52,7 @@ def test_each_picture_comes_with_the_ids_of_its_caption(split):
         kinds = np.where(colors[:, 1] > 200, 1, np.where(colors[:, 0] > 100, 2, 0))
         np.testing.assert_array_equal(classes, kinds)
         np.testing.assert_array_equal(ids, IDS[kinds])
-    with pytest.raises(ValueError, match="Texts need images of one class each"):
+    with pytest.raises(ValueError, match="Texts need unmixed images"):
         list(batches(split, mixup_alpha=1.0))
 
 

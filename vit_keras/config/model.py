@@ -174,14 +174,10 @@ class ModelConfig(Section):
                 does not have a field that was set.
         """
         null = [name for name in (*SIZES, *STEM) if getattr(self, name) is None]
-        fields = {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if name not in (*NO_ARGUMENTS, *null)
-        }
-        if self.variant is None and (
-            missing := [f"model.{name}" for name in SIZES if name in null]
-        ):
+        items = dataclasses.asdict(self).items()
+        fields = {name: value for name, value in items if name not in (*NO_ARGUMENTS, *null)}
+        missing = [f"model.{name}" for name in SIZES if name in null]
+        if self.variant is None and missing:
             raise ValueError(f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}")
         kind = type(variants.get(self.variant)) if self.variant else None
         lacks = ["options"] if kind in (variants.HybridVariant, variants.ResNetVariant) else []
@@ -190,8 +186,7 @@ class ModelConfig(Section):
         plain = ModelConfig()
         if wrong := [f"model.{n}" for n in lacks if getattr(self, n) != getattr(plain, n)]:
             raise ValueError(f"`model.variant` {self.variant} has no {', '.join(wrong)}")
-        left = {name: value for name, value in fields.items() if name not in lacks}
-        return {**left, **(self.options or {})}
+        return {n: v for n, v in fields.items() if n not in lacks} | (self.options or {})
 
 
 REQUIRED = "REQUIRED"  # in a recipe: weights that the command must name
@@ -202,6 +197,9 @@ def fill(config: Any, values: dict[str, Any]) -> None:
     for name, value in values.items():
         if getattr(config, name) is None:
             object.__setattr__(config, name, value)
+
+
+DenseLayer = Literal["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,10 +215,7 @@ class LoraConfig(Section):
 
     rank: Count | None = None
     alpha: Positive | None = None
-    layers: tuple[Literal["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"], ...] = (
-        "query",
-        "value",
-    )
+    layers: tuple[DenseLayer, ...] = ("query", "value")
     train: tuple[str, ...] = ("head*",)
 
     SECTION: ClassVar = "lora"

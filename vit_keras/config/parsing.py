@@ -31,31 +31,26 @@ from vit_keras.support.files import is_address, read_bounded
 SYNONYMS = {
     **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.learning_rate"),
     **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
-    **dict.fromkeys(("opt", "optimizer", "optim"), "optimizer.name"),
+    **dict.fromkeys(("opt", "optim"), "optimizer.name"),
     **dict.fromkeys(("warmup", "warmup_epochs", "warmup_ratio"), "optimizer.warmup_fraction"),
     **dict.fromkeys(("clip_grad", "max_grad_norm"), "optimizer.grad_norm_clip"),
     **dict.fromkeys(("batch_size", "bs", "b"), "batch"),
     **dict.fromkeys(("steps", "max_steps", "iterations", "num_steps"), "total_steps"),
     **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
     **dict.fromkeys(("img_size", "image_size", "input_size", "resolution"), "model.image_size"),
-    **dict.fromkeys(("model", "arch", "architecture", "variant"), "model.variant"),
+    **dict.fromkeys(("arch", "architecture", "variant"), "model.variant"),
     **dict.fromkeys(("weights", "pretrained", "checkpoint", "finetune"), "model.weights"),
     **dict.fromkeys(("drop", "dropout", "drop_rate"), "model.dropout_rate"),
     **dict.fromkeys(("drop_path", "drop_path_rate"), "model.stochastic_depth_rate"),
     **dict.fromkeys(("amp", "fp16", "bf16", "precision", "dtype"), "model.dtype"),
-    **dict.fromkeys(("data", "data_path", "train_data", "data_set"), "dataset"),
+    **dict.fromkeys(("data_path", "train_data", "data_set"), "dataset"),
     **dict.fromkeys(("output", "output_dir", "out", "logdir", "log_dir", "resume"), "workdir"),
-    **dict.fromkeys(("smoothing",), "label_smoothing"),
-    **dict.fromkeys(("lora", "lora_rank", "lora_r"), "lora.rank"),
-    **dict.fromkeys(("lora_alpha",), "lora.alpha"),
     **dict.fromkeys(("target_modules",), "lora.layers"),
     **dict.fromkeys(("modules_to_save",), "lora.train"),
-    **dict.fromkeys(("mixup",), "augment.mixup_alpha"),
     **dict.fromkeys(("teacher", "teacher_model", "teacher_path"), "distill.teacher"),
     **dict.fromkeys(("distillation_type", "distillation"), "distill.kind"),
     **dict.fromkeys(("distillation_alpha", "alpha"), "distill.weight"),
     **dict.fromkeys(("distillation_tau", "tau", "temperature"), "distill.temperature"),
-    **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
     **dict.fromkeys(("aa", "auto_augment"), "augment.policy"),
     **dict.fromkeys(("reprob", "random_erasing"), "augment.erasing"),
     **dict.fromkeys(("recipe", "preset"), "config"),
@@ -343,9 +338,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
         if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
             raise ValueError("it must contain fields, such as `dataset: digits`")
     except ValueError as error:
-        raise UsageError(
-            f"{os.fspath(path)!r} cannot be read as a configuration ({error})"
-        ) from error
+        raise UsageError(f"{str(path)!r} cannot be read as a configuration ({error})") from error
     return dict(content)
 
 
@@ -378,9 +371,7 @@ def _check_tokens(tokens):
         if depth > DEEPEST_YAML:
             raise ValueError(f"it has more than {DEEPEST_YAML} levels of nesting")
         if kind == "AliasToken":
-            raise ValueError(
-                f"it must not repeat values with aliases such as *{token.value}. Write them out"
-            )
+            raise ValueError(f"it must not use aliases such as *{token.value}. Write values out")
 
 
 def recipe_folder() -> pathlib.Path:

@@ -64,6 +64,7 @@ class OptimizerConfig(Section):
         return round(self.warmup_fraction * total_steps)
 
 
+Distribution = Literal["auto", "none", "data_parallel", "model_parallel", "multi_worker"]
 Loss = Literal[
     "softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels", "set"
 ]
@@ -239,9 +240,7 @@ class Config(Section):
     folds: Count = 0
     seed: Count = 0
     workdir: str | None = None
-    distribution: Literal["auto", "none", "data_parallel", "model_parallel", "multi_worker"] = (
-        "none"
-    )
+    distribution: Distribution = "none"
     model_devices: Size = 2
     shard_state: bool = False
     steps_per_execution: Size = 1

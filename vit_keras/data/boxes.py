@@ -169,9 +169,8 @@ def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
     named = lambda marked: listed(dict.fromkeys(pictures[i].file for i in owner[marked]))
     if len(rows) and not kept.any():
         raise ValueError(
-            f"Boxes must have an area in their pictures. Received: {len(rows):,} boxes "
-            f"without one, in {named(empty)}. YOLO's coordinates are fractions of the picture's "
-            "sides; other formats use pixels"
+            f"Boxes must have an area in their pictures. Received: {len(rows):,} without one, in "
+            f"{named(empty)}. YOLO's boxes are fractions of the sides; others are pixels"
         )
     warnings = [
         f"{what} ({marked.sum():,}), in {named(marked)}"
@@ -303,8 +302,7 @@ def _yolo(root, files) -> Annotations:
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
         raise ValueError(
-            f"{files[0]!r} must name all classes from 0 up, as quoted strings. Received: "
-            f"names={short(names)}"
+            f"{files[0]!r} must name the classes from 0 up, as strings. Received: {short(names)}"
         )
     pictures, names = [], tuple(map(str, names))
     for split in ("train", "val", "test"):
@@ -377,9 +375,8 @@ def _coco(root, files) -> Annotations:
                 pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{file!r} must hold COCO's categories (id, name), the same in all files, images "
-                "(id, file_name) and annotations (image_id, category_id, bbox). Received: "
-                f"{type(error).__name__}: {error}"
+                f"{file!r} needs COCO's categories (id, name), the same in all files, images (id, "
+                f"file_name) and annotations (image_id, category_id, bbox). Received: {error!r}"
             ) from error
         names = of_file
     return pictures, names

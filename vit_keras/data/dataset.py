@@ -58,10 +58,7 @@ class UnreadableImages:
             UnreadableImageError: If the first such picture stops the run, with the reason.
         """
         if self.stop:
-            self.fail(
-                f"{reason}. Repair or remove it, or set data.on_corrupt to skip, so that the next "
-                "image replaces it"
-            )
+            self.fail(f"{reason}. Repair or remove it, or set data.on_corrupt to skip")
         if name not in self.names:
             self.names.add(name)
             if self.file is not None:

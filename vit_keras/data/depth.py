@@ -66,9 +66,8 @@ def choose_channels(
         gray = (pixels @ np.array(GRAY))[..., None]
         return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
     raise ValueError(
-        f"it has {count} channels, but the model takes {channels}. Choose channels, as with "
-        f"--data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}, or set "
-        f"model.channels to {count}"
+        f"it has {count} channels, but the model takes {channels}. Set model.channels to {count}, "
+        f"or choose, as with --data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}"
     )
 
 
@@ -106,9 +105,8 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
             return pixels
         if 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, so it may be dark or 12-bit, and "
-                "the model does not take 16 bits. Save it with 8 bits, or train with "
-                "--data.levels 4095 or 65535"
+                f"its 16 bits hold levels up to {highest}, so it may be dark or 12-bit. Save it "
+                "with 8 bits, or train with --data.levels 4095 or 65535"
             )
     scaled = pixels * np.float64(levels / WHOLE[kind])
     return scaled.astype("float32") if levels < 255 else to_levels(scaled, levels)
@@ -126,9 +124,7 @@ def known_type(pixels):
         return pixels.astype("uint8") * (255 if pixels.dtype.kind == "b" else 1)
     low, high = int(pixels.min(initial=0)), int(pixels.max(initial=0))
     if low < 0 or high > 65535:
-        raise ValueError(
-            f"whole levels must be from 0 to 65535, not {low} to {high}. Save them as float32"
-        )
+        raise ValueError(f"levels must be 0 to 65535, not {low} to {high}. Save them as float32")
     return pixels.astype("uint16")
 
 

@@ -65,9 +65,7 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(
-            f"`data.label_pattern` must be a valid regular expression: {error}"
-        ) from error
+        raise ValueError(f"`data.label_pattern` must be a regular expression: {error}") from error
     matches = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
     unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
     if unmatched or not paths:
@@ -264,10 +262,7 @@ def _problems(path, roots, pictures, loose):
     kinds = ", ".join(SUFFIXES)
     if not pictures["train"] and len(roots) > 1:
         held_out = [os.path.basename(root) for split, root in roots.items() if split != "train"]
-        yield (
-            f"A folder with {' and '.join(held_out)} needs a train folder beside it. Received: "
-            f"{path!r} without one"
-        )
+        yield f"A folder with {' and '.join(held_out)} needs a train folder. Received: {path!r}"
         return
     for split, root in roots.items():
         empty = [name for name, of_class in pictures[split].items() if not of_class]
@@ -278,9 +273,7 @@ def _problems(path, roots, pictures, loose):
                 "outside the folders of classes. Remove empty folders, or add images"
             )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
-            yield (
-                f"Every class of {split!r} must also be in 'train'. Received: {unknown} in {root!r}"
-            )
+            yield f"Classes of {split!r} must also be in 'train'. Received: {unknown} in {root!r}"
 
 
 def _linked(layout, split):

@@ -93,9 +93,7 @@ def _opened(name):
         for file in pathlib.Path(path).rglob("*.parquet"):
             check_arrived(file)
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(
-            f"hf:{name} cannot be opened ({type(error).__name__}: {error!s:.300})"
-        ) from error
+        raise kind(f"hf:{name} cannot be opened ({error!r:.300})") from error
     return dict(opened) if isinstance(opened, dict) else {"train": opened}
 
 

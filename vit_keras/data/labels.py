@@ -350,9 +350,8 @@ def _numeric(where, values, kind):
         number = None if isinstance(cell, list) else parse(cell.casefold())
         if number is None:
             raise ValueError(
-                f"The column {name!r} of {where!r} must hold {rule} in each row. "
-                f"Received: {cell!r} in row {row + 1}. List the texts for unknown values in "
-                "data.unknown"
+                f"The column {name!r} of {where!r} must hold {rule} in each row. Received: "
+                f"{cell!r} in row {row + 1}. List the texts for unknown values in data.unknown"
             )
         table[row, columns[name]] = number
     return table

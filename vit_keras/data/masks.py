@@ -22,9 +22,7 @@ IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mas
 ENDS = re.compile("[-_. ](mask|masks|seg|segmentation|gt|label|labels|labelids)$", re.IGNORECASE)
 MODES = ("P", "L", "1", "I;16", "I")  # Pillow's modes whose values are numbers or levels
 LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
-COLOR = re.compile(
-    r"#[0-9a-f]{6}\b|(?<!\d)\d{1,3}[\s,;]+\d{1,3}[\s,;]+\d{1,3}(?!\d)", re.IGNORECASE
-)
+COLOR = re.compile(r"#[0-9a-f]{6}\b|(?<!\d)(\d{1,3}[\s,;]+){2}\d{1,3}(?!\d)", re.IGNORECASE)
 SHOWN = 8  # levels or colors that a message names
 
 
@@ -118,10 +116,9 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
         if len(levels) < 2 or levels[-1] != len(levels) - 1:
             raise ValueError(
                 "The masks must hold the numbers of the classes, from 0 up without gaps, or "
-                f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
-                f"{_listed(present.tolist(), False)}. If each level is a class, give "
-                f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in "
-                f"{NAMES}"
+                f"{VOID} for no class. Received: {root!r} with the levels "
+                f"{_listed(present.tolist(), False)}. Name all classes in {NAMES}; if each level "
+                f"is a class, give --data.mask_values {','.join(map(str, present[:SHOWN]))}"
             )
         values = tuple(levels)
     values = values or tuple(range(len(names)))
@@ -198,11 +195,9 @@ def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConf
     def read(index, sides):
         mask = _read(places[index], code.classes_in)
         if mask.shape != sides:
-            (height, width), (rows, columns) = sides, mask.shape
             raise WholeFault(
-                "A picture and its mask must have the same size. Received: "
-                f"{source.name_of(index)!r} with {width}x{height} pixels and {places[index]!r} "
-                f"with {columns}x{rows}"
+                "A picture and its mask must have the same height and width. Received: "
+                f"{source.name_of(index)!r} with {sides} and {places[index]!r} with {mask.shape}"
             )
         return mask
 
@@ -274,8 +269,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
         raise ValueError(
             "Every picture in images/ needs a mask of the same name in masks/, or a mask beside "
             f"it, such as a_mask.png for a.jpg; every mask needs a picture. Received: {root!r} "
-            f"with {len(images)} pictures, and {len(alone)} files without a counterpart, "
-            f"such as {alone[:5]}"
+            f"with {len(images)} pictures and {len(alone)} files without a counterpart: {alone[:5]}"
         )
     return [(images[stem], masks[stem]) for stem in images]
 
@@ -287,8 +281,7 @@ def _by_stem(folder) -> dict[str, str]:
         stem = os.path.splitext(os.path.relpath(path, folder))[0]
         if stem in files:
             raise ValueError(
-                "Names of pictures must differ in more than the suffix. "
-                f"Received: {files[stem]!r} and {path!r}"
+                f"Names must differ in more than the suffix. Received: {files[stem]!r} and {path!r}"
             )
         files[stem] = path
     return files

@@ -119,8 +119,7 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
             rows = np.arange(len(targets)), targets.argmax(axis=-1)
             if (targets[rows] != 1).any():
                 raise ValueError(
-                    "Texts need images of one class each. Received: mixed images. Leave out MixUp "
-                    "and CutMix"
+                    "Texts need unmixed images. Received: mixed ones. Leave out MixUp and CutMix"
                 )
             targets = rows[1]
         return (images, input_ids[targets]), targets.astype("int32")

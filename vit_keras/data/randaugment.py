@@ -131,12 +131,9 @@ def _strongest(*, shear, degrees, change, bits) -> dict[str, Amounts]:
     }
 
 
-TRIVIALAUGMENT = {
-    **_strongest(shear=0.99, degrees=135.0, change=0.99, bits=6),
-    **dict.fromkeys(
-        ("translate_x", "translate_y"), lambda level, sign, size: (int(32 * level) * sign,)
-    ),
-}
+TRIVIALAUGMENT = _strongest(shear=0.99, degrees=135.0, change=0.99, bits=6) | dict.fromkeys(
+    ("translate_x", "translate_y"), lambda level, sign, size: (int(32 * level) * sign,)
+)
 AUTOAUGMENT = {**_strongest(shear=0.3, degrees=30.0, change=0.9, bits=4), "invert": _nothing}
 
 # AutoAugment's policy for ImageNet: operations with their probabilities and levels. Level 9 has the

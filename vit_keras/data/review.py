@@ -81,9 +81,8 @@ def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
     Raises:
         ValueError: If a split of the run does not exist.
     """
-    names = [
-        base_split(name, dataset.splits) or name for name in (config.train_split, config.test_split)
-    ]
+    splits = config.train_split, config.test_split
+    names = [base_split(name, dataset.splits) or name for name in splits]
     if config.dev_percent:
         names[1] = f"{config.dev_percent:g}% of {names[0]}"
     train, dev, test = train_dev_test(dataset, config)

@@ -154,9 +154,8 @@ def _check_classes(dataset: Dataset) -> None:
     if untrained := [name for name in names if not train[name]]:
         elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
-            f"All {kind} must have training images. Received: {dataset.name!r}, which has "
-            f"{untrained} {'only in other splits' if elsewhere else 'in no split'}. Leave them "
-            "out, or add training images"
+            f"All {kind} must have training images. Received: {dataset.name!r} with {untrained} "
+            f"{'only in other splits' if elsewhere else 'in no split'}. Add some, or leave them out"
         )
 
 
@@ -164,14 +163,12 @@ def _check_task(dataset, name, task):
     if task not in ("auto", dataset.kind):
         raise ValueError(
             f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
-            "folders and tables, numbers from tables, and masks and boxes from their own files or "
-            "columns"
+            "folders and tables, numbers from tables, masks and boxes from their files or columns"
         )
     if len(dataset.class_names) < LABEL_KINDS[dataset.kind].least:
-        needs = {1: "one label or number", 2: "two classes"}[LABEL_KINDS[dataset.kind].least]
+        needs = {1: "a label or number", 2: "two or more classes"}[LABEL_KINDS[dataset.kind].least]
         raise ValueError(
-            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
-            f"{list(dataset.class_names)}"
+            f"A classifier needs {needs}. Received: {name!r} with {list(dataset.class_names)}"
         )
 
 

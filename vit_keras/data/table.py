@@ -156,8 +156,7 @@ def _csv(path, config):
     header = [*map(labels.text_of, header)]
     if any(name.lower().endswith(SUFFIXES) for name in header):
         raise ValueError(
-            "A table needs a header, such as path,label. "
-            f"Received: {path!r}, whose first line is {first!r}"
+            f"A table needs a header such as path,label. Received: {path!r} starting with {first!r}"
         )
     if twice := [name for name, count in collections.Counter(header).items() if name and count > 1]:
         raise ValueError(f"Columns need different names. Received: {path!r} with {twice} twice")

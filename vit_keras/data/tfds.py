@@ -135,8 +135,7 @@ def _prepared(name, config):
         options = "".join(f" --{key} {folder}" for key, folder in folders.items() if folder)
         raise ValueError(
             f"tfds:{name} is not prepared in {os.fspath(builder.data_dir)!r}, and preparing it "
-            f"failed ({type(error).__name__}: {error!s:.300}). With internet access, run: "
-            f"tfds build {name}{options}"
+            f"failed ({error!r:.300}). With internet access, run: tfds build {name}{options}"
         ) from error
     return builder
 
@@ -151,8 +150,7 @@ def _features(builder, label):
     if not images or not (label or classes):
         has = {key: type(feature).__name__ for key, feature in features.items()}
         raise ValueError(
-            f"A data set for classification needs an Image and a ClassLabel. Received: "
-            f"tfds:{builder.name} with {has}"
+            f"A classifier needs Image and ClassLabel. Received: tfds:{builder.name} with {has}"
         )
     return images[0], label or feature(classes[0])
 

@@ -68,9 +68,8 @@ def embedding_model(
     layer = next(reversed(outputs), None) if layer is None else layer
     if layer not in outputs:
         raise ValueError(
-            f"`layer` must name a layer whose output suits tokens={tokens!r}. Received: "
-            f"layer={layer!r} for model {model.name!r}, where these fit: "
-            f"{', '.join(map(repr, outputs)) or 'none'}"
+            f"`layer` must name a layer whose output suits tokens={tokens!r}. Received: {layer!r} "
+            f"for {model.name!r}, where these fit: {', '.join(map(repr, outputs)) or 'none'}"
         )
     return with_features(model, TOKENS[tokens](model, outputs[layer]), "embedding")
 
@@ -394,9 +393,7 @@ class EmbeddingJob:
         """Continues the job that wrote `file`; a ValueError lists its differences from this one."""
         recorded, now = tables.EmbeddingTable(file).description, self.description
         if changes := differences(recorded, now, sorted({*recorded, *now} - {*ABOUT})):
-            raise ValueError(
-                f"{which} ({'; '.join(changes)}). Give another --out, or delete this one"
-            )
+            raise ValueError(f"{which} ({'; '.join(changes)}). Delete it, or give another --out")
         self.description = recorded
 
     def _part(self, number):

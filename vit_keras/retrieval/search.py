@@ -247,9 +247,8 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
     embedder = open_embedder(path, made.get("image_size"), **choice)
     if changes := differences(made, embedder.description, DECIDES):
         raise ValueError(
-            "A search needs the model that made the table. Received: "
-            f"{os.fspath(path)!r} for {table.path!r} ({'; '.join(changes)}). Give the right one "
-            "with --model, or embed the pictures again"
+            f"A search needs the model that made the table. Received: {os.fspath(path)!r} for "
+            f"{table.path!r} ({'; '.join(changes)}). Give the right --model, or embed again"
         )
     return embedder
 
@@ -288,9 +287,7 @@ def search_rows(
     errors = [None if known else f"Row {row} has no embedding" for row, known in zip(rows, present)]
     answers = _answers(table, index, count + 1, table.pictures(rows), vectors, errors)
     without = lambda row, matches: tuple([m for m in matches if m.row != row][:count])
-    return [
-        answer._replace(matches=without(row, answer.matches)) for row, answer in zip(rows, answers)
-    ]
+    return [a._replace(matches=without(row, a.matches)) for row, a in zip(rows, answers)]
 
 
 def search_texts(

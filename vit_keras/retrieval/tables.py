@@ -158,8 +158,7 @@ def read_seal(path: str | os.PathLike, remedy: str) -> str:
         _, recorded, digest = _sealed(file)
     if recorded not in (b"", digest):
         raise ValueError(
-            f"{os.fspath(path)!r} is damaged (its SHA-256 differs from the one that was written "
-            f"into it). {remedy}"
+            f"{os.fspath(path)!r} is damaged (its SHA-256 is not the one inside it). {remedy}"
         )
     return recorded.decode()
 
@@ -270,10 +269,8 @@ class EmbeddingTable:
         self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)
         self.shape = tuple(self.description["shape"])
         kind, columns = self.description["dtype"], self._file.schema_arrow
-        is_known = (
-            kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
-        )
-        if not is_known or not columns.equals(schema(self.shape, kind, {})):
+        known = kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
+        if not known or not columns.equals(schema(self.shape, kind, {})):
             raise ValueError(
                 f"{self.path!r} must have the columns {', '.join(COLUMNS)}, with embeddings of the "
                 f"shape {self.shape} and the type {kind!r}. Received: {columns}. {remedy}"

@@ -194,9 +194,7 @@ def _manifest(path) -> Manifest:
     for entry in itertools.chain(*manifest["splits"].values()):
         name = entry["file"]
         if name in ("", ".", "..") or set("/\\") & set(name):
-            raise ValueError(
-                f"{path!r} must name files in its folder. Received: {name!r}. {REMEDY}"
-            )
+            raise ValueError(f"{path!r} must name files beside it. Received: {name!r}. {REMEDY}")
     return manifest
 
 
@@ -300,9 +298,7 @@ def read_index(path: pathlib.Path) -> Index:
         with np.load(path) as arrays:  # compares checksums
             starts, table, names = (arrays[name] for name in ("starts", "table", "classes"))
     except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{str(path)!r} is damaged ({error}). Delete it; it is then built anew"
-        ) from error
+        raise ValueError(f"{str(path)!r} is damaged ({error}). Delete it to rebuild it") from error
     return starts, table, tuple(json.loads(names.item()))
 
 
@@ -323,10 +319,8 @@ def load(pattern: str, config: DataConfig, *_: Any) -> Source:
         ImportError: If a package for the format is not installed.
     """
     if len(config.label_columns) > 1:
-        raise ValueError(
-            "Shards have one column of labels. "
-            f"Received: data.label_columns={list(config.label_columns)}"
-        )
+        columns = list(config.label_columns)
+        raise ValueError(f"Shards have one column of labels. Received: {columns}")
     column = config.label_columns[0] if config.label_columns else None
     shards = find_shards(pattern)
     return shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)

@@ -106,9 +106,7 @@ def _tar_label(file, by_suffix, column) -> int | str | None:
         if (member := by_suffix.get(suffix)) is not None:
             text = _tar_bytes(file, member, MOST_LABEL_BYTES).decode("utf-8-sig").strip()
             if not text or not text.isprintable():
-                raise ValueError(
-                    f"its member {member.name!r} must hold the number or the name of one class"
-                )
+                raise ValueError(f"its member {member.name!r} must hold a class's number or name")
             return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
     fields: dict = {}
     for suffix, member in by_suffix.items():

@@ -57,9 +57,7 @@ class Shard(NamedTuple):
     def damaged(self, reason: object) -> ValueError:
         """Returns the error for a shard that cannot be read."""
         reason = " ".join(str(reason).split())
-        return ValueError(
-            f"{self.path!r} is not a whole shard ({reason}). Restore it, or leave it out"
-        )
+        return ValueError(f"{self.path!r} is not a whole shard ({reason}). Restore or remove it")
 
 
 def is_remote(path: str) -> bool:
