@@ -202,7 +202,7 @@ def test_masks_lie_where_people_put_them(tmp_path, image, mask):
         np.testing.assert_array_equal(read, written[name[:3]])
 
 
-LOSSY = "must be a PNG or another file that keeps every level"
+LOSSY = "must keep every level, as a PNG does, not "
 WRONG = {  # how masks are written, options, what is said, and the options of Pillow
     "JPEG": (lambda n: n, {}, f"masks/p00.png' cannot be read as a mask .*{LOSSY}", {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),

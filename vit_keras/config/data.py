@@ -87,8 +87,7 @@ class DataConfig(Section):
         for field, kind in types.items():
             if isinstance(value := getattr(self, field), str | int):
                 texts = map(str.strip, str(value).split(","))
-                values = tuple(kind(part) for part in texts if part)
-                object.__setattr__(self, field, values)
+                object.__setattr__(self, field, tuple(kind(part) for part in texts if part))
 
     @property
     def white(self) -> float | None:

@@ -172,11 +172,11 @@ def _flat(value, name="") -> Iterator[tuple[str, Any]]:
 
 def _nearest(name: str, dashes: str = "") -> str:
     """Returns a hint that names the fields most like a wrong name."""
-    if name in SYNONYMS:
-        return f". Did you mean {dashes}{SYNONYMS[name]}?"
     options = [*FIELDS, *(("config", "list", "help_all") if dashes else ())]
     near = difflib.get_close_matches(name, options, n=2, cutoff=0.5)
-    if not near:
+    if name in SYNONYMS:
+        near = [SYNONYMS[name]]
+    elif not near:
         last = {field.rsplit(".")[-1]: field for field in options}
         near = [last[n] for n in difflib.get_close_matches(name.rsplit(".")[-1], last, n=2)]
     return f". Did you mean {' or '.join(dashes + n for n in near)}?" if near else ""

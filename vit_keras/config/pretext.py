@@ -253,8 +253,7 @@ class DistillConfig(Section):
         unused = sorted(fields - {"teacher_variant", "kind", *USED[self.kind]})
         yield [f"distill.{name}" for name in unused], f"`distill.kind` {self.kind}"
         if not self.needs_labels:
-            where = "`distill.kind` features, which uses no labels"
-            yield (*OF_LABELS, "model.head_bias"), where
+            yield (*OF_LABELS, "model.head_bias"), "`distill.kind` features, which uses no labels"
         if self.patches:
             where = "`distill.patches`, which needs all patches"
             yield ("model.patch_keep_rate", "patch_keep_rates"), where

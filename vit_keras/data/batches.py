@@ -84,6 +84,7 @@ AHEAD = 2  # batches prepared while one is used
 CHUNKS = 4  # chunks of a batch that each thread takes, one after the other
 
 Map = Callable[[Callable, Iterable], Iterable]  # such as `map`
+Make = Callable[[int, Map], Any]  # computes a batch from its number
 
 
 class Batches(keras.utils.PyDataset):
@@ -108,13 +109,7 @@ class Batches(keras.utils.PyDataset):
         [[0, 1], [1, 2], [2, 3]]
     """
 
-    def __init__(
-        self,
-        make: Callable[[int, Map], Any],
-        count: int,
-        threads: int | None = None,
-        whole: bool = True,
-    ):
+    def __init__(self, make: Make, count: int, threads: int | None = None, whole: bool = True):
         super().__init__()
         self._make, self._count, self.whole = make, count, whole
         self._threads = machine.cores() if threads is None else threads

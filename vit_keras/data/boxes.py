@@ -339,8 +339,7 @@ def _yolo_objects(path, names) -> list[tuple]:
         if len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
             (left, right), (top, bottom) = ((min(of), max(of)) for of in (box[::2], box[1::2]))
             box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        is_known = kind in range(len(names))
-        objects.append((names[int(kind)] if is_known else kind, *box, 0))
+        objects.append((names[int(kind)] if kind in range(len(names)) else kind, *box, 0))
     return objects
 
 

@@ -72,9 +72,7 @@ def squeeze(picture: Picture, size: Sides, preprocessing: Preprocessing) -> Pict
             resized = _sampled(resized, size[axis], axis, preprocessing.interpolation)
     if preprocessing.interpolation == "bicubic":  # overshoots
         resized = np.clip(resized, 0.0 if highest else pixels.min(), highest or pixels.max())
-    if preprocessing.rounds_levels and highest:
-        return as_picture(to_uint8(resized))
-    return resized
+    return as_picture(to_uint8(resized)) if preprocessing.rounds_levels and highest else resized
 
 
 def place(

@@ -10,6 +10,7 @@ from vit_keras.support import extras
 from vit_keras.support.preprocessing import as_numbers
 
 Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
+Bands = Sequence[int]  # channels of a file in a model's order, counted from 1; empty for all
 WHOLE = {"uint8": 255, "uint16": 65535}  # integer types and their highest level
 LEAST_OF_16 = 4096  # the first level above 12 bits
 GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, as in Pillow
@@ -34,7 +35,7 @@ def as_array(picture: Picture) -> np.ndarray:
 
 
 def choose_channels(
-    pixels: np.ndarray, colors: int, channels: int | None, bands: Sequence[int] = ()
+    pixels: np.ndarray, colors: int, channels: int | None, bands: Bands = ()
 ) -> np.ndarray:
     """Returns the channels of a picture that a model takes.
 

@@ -142,11 +142,8 @@ def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
     roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
     roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
-    rows = (
-        (image, split, os.path.relpath(mask, path))
-        for split, root in roots.items()
-        for image, mask in find_masks(root)
-    )
+    pairs = ((*pair, split) for split, root in roots.items() for pair in find_masks(root))
+    rows = ((image, split, os.path.relpath(mask, path)) for image, mask, split in pairs)
     files, splits, masks = _in_order(path, rows)
     return with_masks(_source(path, files, splits), path, masks, config)
 

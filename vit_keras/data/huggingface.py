@@ -59,7 +59,7 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     if columns:
         are_numbers = task == "numbers" or (task == "auto" and len(columns) > 1)
         cells = {column: _cells(rows, column, are_numbers) for column in columns}
-        order = getattr(_element(rows.features[columns[0]]), "names", None)
+        order = getattr(_element(rows.features[columns[0]]), "names", ())
         told = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
         labels = read_labels(f"hf:{name}", cells, told, task, order)
     cached = [(part, opened[key].cache_files) for key, part in known["splits"].items()]

@@ -53,9 +53,7 @@ def _rarer_values(labels):
 
 
 def _standardized(label, task, outputs):
-    if task.mean is None:
-        return label
-    mean, std = (np.asarray(values, "float32") for values in (task.mean, task.std))
+    mean, std = np.array(task.mean or 0, "float32"), np.array(task.std or 1, "float32")
     return (label - mean) / std
 
 
@@ -152,7 +150,7 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
         ['cat', 'cat 30%, dog 70%']
     """
     kind = "labels" if task.kind == "classes" else task.kind  # a mixed image has several classes
-    mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
+    mean, std = np.array(task.mean or 0), np.array(task.std or 1)
     return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
 
 
@@ -196,11 +194,7 @@ def text_of(cell: Any) -> str | list | None:
 
 
 def read_labels(
-    where: str,
-    columns: dict[str, list],
-    config: DataConfig,
-    task: str,
-    order: Sequence[str] | None = None,
+    where: str, columns: dict[str, list], config: DataConfig, task: str, order: Sequence[str] = ()
 ) -> Labels:
     """Reads the labels of a table.
 
@@ -211,7 +205,7 @@ def read_labels(
         task: A name in `vit_keras.support.tasks.KINDS`, or "auto": a column of lists, or several
             columns of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers;
             anything else in one column is a class.
-        order: All classes in order; None for the sorted classes of the column.
+        order: All classes in order; empty for the sorted classes of the column.
 
     Raises:
         ValueError: If the values do not fit the task; the message names the first such row.

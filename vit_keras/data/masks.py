@@ -1,5 +1,6 @@
 """Masks: picture files whose pixels give classes by number, level, or color."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -71,9 +72,7 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
         packed = picture.info.get("compression") == "jpeg"  # in a TIFF
         lossless = picture.format == "WEBP" and b"VP8L" in data[:64]
         if (picture.format in LOSSY or packed) and not lossless:
-            raise ValueError(
-                f"a mask must be a PNG or another file that keeps every level, not {picture.format}"
-            )
+            raise ValueError(f"a mask must keep every level, as a PNG does, not {picture.format}")
         picture = upright(picture)
         if picture.mode in MODES and not has_colors:
             return np.asarray(picture).astype("int64")
@@ -166,12 +165,10 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
 
     def look(path):
         present = np.zeros(256, "float32")
-        try:
+        with contextlib.suppress(OSError, ValueError, SyntaxError):  # a run reports those
             data = read_file(path)
             seen = np.unique(code.classes_in(data) if code else pixel_values(data))
             present[seen[seen < 256]] = 1
-        except (OSError, ValueError, SyntaxError):
-            pass  # whatever reads the picture reports that
         return present
 
     return np.stack([*read_ahead(look, masks)])
@@ -218,11 +215,8 @@ def holds_masks(path: str) -> bool:
         >>> holds_masks("photos")  # which has a folder for each class
         False
     """
-    return any(
-        all(_folders(root)) or _has_masks_beside(root)
-        for root in (path, os.path.join(path, "train"))
-        if os.path.isdir(root)
-    )
+    roots = filter(os.path.isdir, (path, os.path.join(path, "train")))
+    return any(all(_folders(root)) or _has_masks_beside(root) for root in roots)
 
 
 def _folders(root) -> tuple[str | None, str | None]:

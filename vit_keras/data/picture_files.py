@@ -12,12 +12,11 @@ import math
 import os
 import re
 import threading
-from collections.abc import Sequence
 
 import numpy as np
 
 from vit_keras.data import depth
-from vit_keras.data.depth import as_array, as_picture, choose_channels, known_type, pillow
+from vit_keras.data.depth import Bands, as_array, as_picture, choose_channels, known_type, pillow
 from vit_keras.support import extras
 
 SUFFIXES = (
@@ -41,11 +40,7 @@ def read_file(path: str | os.PathLike) -> bytes:
 
 
 def read_image(
-    path: str | os.PathLike,
-    channels: int | None,
-    *,
-    levels: float | None = None,
-    bands: Sequence[int] = (),
+    path: str | os.PathLike, channels: int | None, *, levels: float | None = None, bands: Bands = ()
 ) -> np.ndarray:
     """Reads a picture and turns it upright by its EXIF orientation.
 
@@ -86,7 +81,7 @@ def read_image(
 
 
 def read_encoded(
-    data: bytes, channels: int | None, levels: float | None = None, bands: Sequence[int] = ()
+    data: bytes, channels: int | None, levels: float | None = None, bands: Bands = ()
 ) -> np.ndarray:
     """Reads the bytes of a picture file as `read_image` reads the file.
 
@@ -98,10 +93,7 @@ def read_encoded(
 
 
 def decode(
-    data: bytes | np.ndarray,
-    channels: int | None,
-    levels: float | None = None,
-    bands: Sequence[int] = (),
+    data: bytes | np.ndarray, channels: int | None, levels: float | None = None, bands: Bands = ()
 ):
     """Decodes a picture file to an upright picture as `cropping` describes it.
 
@@ -141,8 +133,7 @@ def open_encoded(data: bytes):
     """
     formats = list(FORMATS)
     if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
-        heif = extras.require("pillow_heif")
-        heif.register_heif_opener()
+        extras.require("pillow_heif").register_heif_opener()
         formats.append("HEIF")
     image = pillow()
     with _as_value_errors():
@@ -390,14 +381,12 @@ def _upright(pixels, orientation):
 
 
 def _read_tiff(data):
-    tifffile = extras.require("tifffile")
-    with tifffile.TiffFile(io.BytesIO(data)) as file:
+    with extras.require("tifffile").TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
         source = series if {*"CQ"} & {*series.axes} else series.keyframe
         page = series.keyframe
         if TIFF_TILE[0] in page.tags:
-            samples = page.samplesperpixel
-            check_array(page.tilelength, page.tilewidth, samples, page.dtype.itemsize)
+            check_array(page.tilelength, page.tilewidth, page.samplesperpixel, page.dtype.itemsize)
         for part in series.pages if source is series else [page]:
             part = part or page
             strips = zip(part.dataoffsets, part.databytecounts, strict=True)
@@ -419,12 +408,10 @@ def _read_tiff(data):
     pixels = pixels.transpose(order).reshape(*(pixels.shape[i] for i in order[:2]), -1)
     if page.photometric == 0:  # white is zero
         pixels = (2**page.bitspersample - 1 - pixels).astype(pixels.dtype)
-    alpha = sum(extra in ALPHA for extra in page.extrasamples)
-    colors = pixels.shape[-1] - alpha
+    colors = pixels.shape[-1] - sum(extra in ALPHA for extra in page.extrasamples)
     if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with extra samples
         colors = min(3, colors)
-    orientation = page.tags.valueof(ORIENTATION, default=1)
-    return _upright(known_type(pixels), orientation), colors
+    return _upright(known_type(pixels), page.tags.valueof(ORIENTATION, default=1)), colors
 
 
 def _npy_header(file):
@@ -439,7 +426,6 @@ def _read_npy(data):
     if kind.kind not in set("biuf") or len(shape) not in (2, 3):
         raise ValueError(f"it must contain numbers (H, W) or (H, W, C), not {kind} of {shape}")
     check_array(shape[0], shape[1], math.prod(shape[2:]), kind.itemsize)
-    count = math.prod(shape)
-    pixels = np.frombuffer(data, kind, count, file.tell())
+    pixels = np.frombuffer(data, kind, math.prod(shape), file.tell())
     pixels = pixels.reshape(shape, order="F" if is_fortran else "C")
     return known_type(pixels.reshape(*shape[:2], -1))

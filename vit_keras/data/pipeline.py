@@ -118,9 +118,7 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
         if targets.ndim > 1:
             rows = np.arange(len(targets)), targets.argmax(axis=-1)
             if (targets[rows] != 1).any():
-                raise ValueError(
-                    "Texts need unmixed images. Received: mixed ones. Leave out MixUp and CutMix"
-                )
+                raise ValueError("Texts need unmixed images. Leave out MixUp and CutMix")
             targets = rows[1]
         return (images, input_ids[targets]), targets.astype("int32")
 
@@ -167,13 +165,12 @@ def eval_batches(
     first, count = _rows(batch, shard)
     change, size = Augmentation(AugmentConfig(), image_size, preprocessing), len(split)
     total = -(-size // batch) * batch
-    weight = total / size
     rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
     rows = rows.reshape(-1) if pad else rows[rows < size]
 
     def example(row):
         read, rng = split.picture(min(int(row), size - 1)), generator(HELD_OUT, int(row))
-        weights = [np.float32(weight * (row < size))] if pad else []
+        weights = [np.float32(total / size * (row < size))] if pad else []
         return *_example(read, rng, change, masking, task, num_classes), *weights
 
     def make(number, each):

@@ -19,8 +19,7 @@ GRAY = (128, 128, 128)
 
 def _affine(picture, *numbers):
     """Applies an affine map that takes the nearest pixels, Pillow's default."""
-    method = pillow().Transform.AFFINE
-    return picture.transform(picture.size, method, numbers, fillcolor=GRAY)
+    return picture.transform(picture.size, pillow().Transform.AFFINE, numbers, fillcolor=GRAY)
 
 
 def _image_ops(name):
@@ -309,12 +308,11 @@ def keras_cv(layers: int, magnitude: float) -> Change:
 
         return sample
 
-    samplers = (core.UniformFactorSampler, core.NormalFactorSampler)
     places = [
         (part, name, value)
         for part in (layer, layer._random_choice, *layer.layers)
         for name, value in vars(part).items()
-        if isinstance(value, samplers)
+        if isinstance(value, (core.UniformFactorSampler, core.NormalFactorSampler))
     ]
 
     @functools.partial(tf.function, autograph=False)

@@ -126,9 +126,8 @@ def _look(split_name, split, index, text):
     except Exception as error:  # file libraries raise their own errors
         return Picture(name, split_name, text(split.labels[index]), split.fault(index, error))
     (height, width), digest = pixels.shape[:2], hashlib.sha256(bytes(data)).hexdigest()
-    levels = pixels.min().item(), pixels.max().item()
     known = (name, split_name, text(label), None, width, height, kind, digest)
-    return Picture(*known, *hashes(pixels), levels)
+    return Picture(*known, *hashes(pixels), (pixels.min().item(), pixels.max().item()))
 
 
 def _kind(data, pixels):
@@ -145,12 +144,11 @@ def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
     its value is above their median. The `phash` of imagehash is the same, but needs PyWavelets.
     The picture is reduced by an integer factor first, which changes few bits and saves time.
     """
-    dctn = extras.require("scipy.fft").dctn
     picture = as_picture(viewable(pixels)).convert("RGB")
     picture = picture.reduce(max(1, min(picture.size) // HASHED))
     resampling = pillow().Resampling
     gray = picture.convert("L").resize((SIDE, SIDE), resampling.LANCZOS)
-    lowest = dctn(np.asarray(gray, "float64"))[:8, :8]
+    lowest = extras.require("scipy.fft").dctn(np.asarray(gray, "float64"))[:8, :8]
     bits = np.packbits(lowest > np.median(lowest)).tobytes()
     quarters = np.asarray(picture.resize((2, 2), resampling.BOX))
     return int.from_bytes(bits, "big"), tuple(quarters.ravel().tolist())
@@ -194,13 +192,9 @@ def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
         The pairs, the most similar first.
     """
     readable = [picture for picture in pictures if picture.error is None]
-    looks = [
-        (p.phash, *p.colors)
-        if min(p.width, p.height) >= SMALLEST
-        else (int(p.digest[:16], 16), *[0] * 12)
-        for p in readable
-    ]
-    rows = np.array(looks, "uint64").reshape(-1, 13)
+    exact = lambda p: (int(p.digest[:16], 16), *[0] * 12)
+    look = lambda p: (p.phash, *p.colors) if min(p.width, p.height) >= SMALLEST else exact(p)
+    rows = np.array([*map(look, readable)], "uint64").reshape(-1, 13)
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
     colors = unique[:, 1:].astype("int64")
     alike = collections.defaultdict(list)  # by row of `unique`, the similar rows
@@ -298,8 +292,7 @@ class Review:
         differ = "differ only in case or in the encoding of accents"
         self.warn(alike, f"{kind} whose names {differ}", rename)
         if kind in ("labels", "numbers"):
-            train = next(iter(splits.values())).labels  # (N, K)
-            unknown = np.isnan(train).mean(axis=0) > UNKNOWN
+            unknown = np.isnan(next(iter(splits.values())).labels).mean(axis=0) > UNKNOWN  # (K,)
             what = f"{kind} that are unknown for more than half of the training pictures"
             advice = ". They are learned from the other pictures alone"
             self.warn(list(itertools.compress(names, unknown)), what, advice)
@@ -357,8 +350,7 @@ class Review:
             self.facts |= {name: _figures(values) for name, values in sides.items()}
             low, high = zip(*(p.levels for p in readable))
             self.facts["levels"] = [min(low), max(high)]
-            kinds = collections.Counter(p.kind for p in readable)
-            self.facts["kinds"] = dict(kinds.most_common())
+            self.facts["kinds"] = dict(collections.Counter(p.kind for p in readable).most_common())
         annotated = next(iter(splits.values())).source.sides
         if annotated is not None:
             said = annotated[np.concatenate([split.indices for split in splits.values()])].tolist()

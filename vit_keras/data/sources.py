@@ -253,11 +253,12 @@ def fingerprint(dataset) -> dict[str, Any]:
         single number of images, since counting by class would mean reading all masks. If the
         files have more than `MOST_READ_BYTES`, their bytes are not read.
     """
-    named = lambda split: split.source.files(split.indices) if split.source.files else ()
-    files = {
-        name: [(file, path, _size(path)) for file, path in named(split)]
-        for name, split in dataset.splits.items()
-    }
+
+    def sized(split):
+        named = split.source.files(split.indices) if split.source.files else ()
+        return [(file, path, _size(path)) for file, path in named]
+
+    files = {name: sized(split) for name, split in dataset.splits.items()}
     is_read = sum(size for rows in files.values() for *_, size in rows) <= MOST_READ_BYTES
     counts, digests = dict[str, int](), dict[str, str]()
     for name, split in dataset.splits.items():
@@ -306,8 +307,7 @@ def check_unchanged(dataset, folder) -> None:
     if not file.exists() and not any(file.parent.glob("checkpoints/step_*")):
         write_text(file, json.dumps(with_checksums(current), indent=1))
         return
-    recorded = read_json(file, Recorded, REMEDY)
-    if changes := _changes(recorded, current):
+    if changes := _changes(read_json(file, Recorded, REMEDY), current):
         raise ValueError(
             f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
             f"({'; '.join(changes)}). Restore the data, or begin another run with another --workdir"

@@ -20,9 +20,10 @@ from vit_keras.data.masks import with_masks
 from vit_keras.data.picture_files import SUFFIXES
 from vit_keras.data.picture_paths import PictureFiles
 from vit_keras.support import extras
+from vit_keras.support.checks import check_choice
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+DECIMAL_COMMA = re.compile(r"\A(\s*[-+]?\d+),(\d+\s*)\Z")
 # Usual names of columns, without punctuation and in lower case, the most common first.
 PATHS = (
     *("path", "filepath", "filename", "file", "imagepath", "imagefile", "image", "imagename"),
@@ -55,11 +56,7 @@ class Table(NamedTuple):
 
     def column(self, name: str, field: str) -> list:
         """Returns the cells of a column that a field of the configuration names."""
-        if name not in self.columns:
-            raise ValueError(
-                f"`data.{field}` must name a column. Received: {name!r}, but {self.path!r} has "
-                f"{list(self.columns)}"
-            )
+        check_choice(name, self.columns, f"data.{field}")
         return self.columns[name]
 
 
@@ -121,9 +118,8 @@ def read_table(path: str, config: DataConfig) -> Table:
     if not path.lower().endswith(".parquet"):
         return _csv(path, config)
     pyarrow, parquet = (extras.require(name) for name in ("pyarrow", "pyarrow.parquet"))
-    types = pyarrow.types
     try:
-        texts = [f.name for f in parquet.read_schema(path) if types.is_string(f.type)]
+        texts = [f.name for f in parquet.read_schema(path) if pyarrow.types.is_string(f.type)]
         table = parquet.read_table(path, read_dictionary=texts)
         return Table(path, {name: _cells(table[name]) for name in table.column_names}, [])
     except (pyarrow.ArrowException, OSError) as error:
@@ -162,9 +158,8 @@ def _csv(path, config):
         raise ValueError(f"Columns need different names. Received: {path!r} with {twice} twice")
     columns = {n: [line[k] for line in lines] for k, n in enumerate(header) if n}
     for name, cells in columns.items() if "," not in (separator, config.label_separator) else ():
-        if commas := [c for c in cells if DECIMAL_COMMA.fullmatch(c)]:
-            decimal = {*commas}
-            columns[name] = [c.replace(",", ".") if c in decimal else c for c in cells]
+        if commas := [c for c in cells if DECIMAL_COMMA.match(c)]:
+            columns[name] = [DECIMAL_COMMA.sub(r"\1.\2", c) for c in cells]
             notes.append(f"commas in {name!r} are decimal points, such as in {commas[0]!r}")
     return Table(path, columns, notes)
 
@@ -297,8 +292,7 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
     kinds = [*config.label_columns, *table.named(LABELS)][:1]
     if len(edges) < len(EDGES) or not kinds:
         raise ValueError(
-            f"{table.path!r} needs the columns xmin, ymin, xmax, ymax and class. Received: "
-            f"{list(table.columns)}"
+            f"{table.path!r} needs xmin, ymin, xmax, ymax and class. Received: {[*table.columns]}"
         )
 
     def texts_of(column):

@@ -86,10 +86,6 @@ def _fits(model, x, tokens):
     return x.shape[1] >= patches
 
 
-def _class(model, x):
-    return TakeClassToken(dtype=x.dtype, name="class_embedding")(x)
-
-
 def _patches(model, x):
     if len(x.shape) == 4:
         return x
@@ -99,7 +95,7 @@ def _patches(model, x):
 
 # The values of `tokens` besides "pool": functions of the model and the output of a layer.
 TOKENS: dict[str, Callable] = {
-    "class": _class,
+    "class": lambda model, x: TakeClassToken(dtype=x.dtype, name="class_embedding")(x),
     "mean": lambda model, x: ops.mean(_patches(model, x), axis=(1, 2)),
     "patches": _patches,
 }

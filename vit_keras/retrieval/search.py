@@ -21,7 +21,7 @@ from vit_keras.support.command_line import on_one_line
 from vit_keras.support.files import claimed_output, replacing
 from vit_keras.weights.weight_file import open_weight_file
 
-CONNECTIVITY = 16  # neighbors per node of the graph; up to twice as many in its bottom layer
+GRAPH = {"metric": "ip", "connectivity": 16}  # neighbors per node; the bottom layer may have 32
 CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # when adding a node, and in a search
 MANY = 100  # more neighbors than this need more candidates
 
@@ -105,7 +105,7 @@ class NeighborIndex:
         with open(path, "rb") as file:
             file.seek(-(tables.DIGITS + len(tables.SEAL) + tables.DIGITS), os.SEEK_END)
             self.made_of = file.read(tables.DIGITS).decode()
-        self._graph = _usearch().Index.restore(path, view=True)
+        self._graph = extras.require("usearch.index").Index.restore(path, view=True)
         if self._graph.ndim != table.shape[0] or len(self._graph) > len(table):
             raise ValueError(f"{path!r} is not an index of {table.path!r}. {remedy}")
 
@@ -156,9 +156,8 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
 def _build(table, path):
     """Writes USearch's file, the SHA-256 of the table, and the SHA-256 of both."""
     kind = {"float32": "f32", "float16": "f16"}[table.description["dtype"]]
-    graph = _usearch().Index(
-        ndim=table.shape[0], metric="ip", dtype=kind, connectivity=CONNECTIVITY, **CANDIDATES
-    )
+    index = extras.require("usearch.index").Index
+    graph = index(ndim=table.shape[0], dtype=kind, **GRAPH, **CANDIDATES)
     for rows, vectors in table.unit_vectors():
         graph.add(rows, vectors, threads=machine.cores())
     with replacing(path) as temporary:
@@ -167,10 +166,6 @@ def _build(table, path):
             file.seek(0, os.SEEK_END)
             file.write(table.sha256.encode() + tables.SEAL + b"0" * tables.DIGITS)
             tables.seal(file)
-
-
-def _usearch():
-    return extras.require("usearch.index")
 
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
@@ -280,9 +275,7 @@ def search_rows(
     """
     check_searchable(table)
     if rows and not 0 <= min(rows) <= max(rows) < len(table):
-        raise ValueError(
-            f"`rows` must lie in [0, {len(table)}). Received: rows={list(rows)} of {table.path!r}"
-        )
+        raise ValueError(f"`rows` must lie in [0, {len(table)}). Received: rows={list(rows)}")
     vectors, present = table.embeddings(rows)
     errors = [None if known else f"Row {row} has no embedding" for row, known in zip(rows, present)]
     answers = _answers(table, index, count + 1, table.pictures(rows), vectors, errors)

@@ -157,9 +157,7 @@ def read_seal(path: str | os.PathLike, remedy: str) -> str:
     with open(path, "rb") as file:
         _, recorded, digest = _sealed(file)
     if recorded not in (b"", digest):
-        raise ValueError(
-            f"{os.fspath(path)!r} is damaged (its SHA-256 is not the one inside it). {remedy}"
-        )
+        raise ValueError(f"{os.fspath(path)!r} is damaged (its SHA-256 has changed). {remedy}")
     return recorded.decode()
 
 
@@ -329,8 +327,7 @@ class EmbeddingTable:
         present = np.asarray(column.is_valid())
         embeddings = np.zeros((len(column), *self.shape), "float32")
         if len(column):
-            values = column.flatten().to_numpy()  # excluding null rows
-            embeddings[present] = values.reshape(-1, *self.shape)
+            embeddings[present] = column.flatten().to_numpy().reshape(-1, *self.shape)  # no nulls
             if not np.isfinite(embeddings).all():
                 raise ValueError(f"{self.path!r} holds embeddings that are not finite. Embed again")
         return embeddings, present

@@ -318,10 +318,9 @@ def load(pattern: str, config: DataConfig, *_: Any) -> Source:
             names the file.
         ImportError: If a package for the format is not installed.
     """
-    if len(config.label_columns) > 1:
-        columns = list(config.label_columns)
-        raise ValueError(f"Shards have one column of labels. Received: {columns}")
-    column = config.label_columns[0] if config.label_columns else None
+    column, *others = config.label_columns or (None,)
+    if others:
+        raise ValueError(f"Shards have one column of labels. Received: {[column, *others]}")
     shards = find_shards(pattern)
     return shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
 

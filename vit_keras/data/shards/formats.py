@@ -248,8 +248,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
     def footer(shard):
         metadata = parquet().read_metadata(files.path(shard))
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        column = _picture_column(metadata.schema.to_arrow_schema())
-        return metadata, column, np.cumsum([0, *sizes])
+        return metadata, _picture_column(metadata.schema.to_arrow_schema()), np.cumsum([0, *sizes])
 
     def pictures(shard, group):
         """Yields the pictures of a group one by one: a few bytes may stand for many pictures."""
@@ -321,8 +320,7 @@ def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
     if classes:
         fields.append((LABEL, arrow.int64()))
         features[LABEL] = {"names": list(classes), "_type": "ClassLabel"}
-    note = json.dumps({"info": {"features": features}})
-    schema = arrow.schema(fields, metadata={NOTE: note})
+    schema = arrow.schema(fields, metadata={NOTE: json.dumps({"info": {"features": features}})})
     # Pictures are already compressed.
     options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     rows: list[dict[str, Any]] = []

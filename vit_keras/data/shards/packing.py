@@ -152,8 +152,7 @@ def _reduced(name, picture, suffix, side):
             "Only 8-bit gray and RGB pictures can be reduced. Received: "
             f"{name!r} of {image.dtype} with {image.shape[-1]} channels. Leave out --image_size"
         )
-    filters = pillow().Resampling
-    image = image.convert("RGB").resize(size, filters.BICUBIC)
+    image = image.convert("RGB").resize(size, pillow().Resampling.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
 

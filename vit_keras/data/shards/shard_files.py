@@ -95,9 +95,8 @@ def _opened(path) -> tuple[Any, str]:
         return fsspec.filesystem("file"), path
     options = {}
     if path.startswith(("http://", "https://")):
-        aiohttp = extras.require("aiohttp")
         seconds = ANSWER_SECONDS  # of silence, also before the answer begins
-        timeout = aiohttp.ClientTimeout(
+        timeout = extras.require("aiohttp").ClientTimeout(
             total=seconds + LARGEST_PAGE / LOWEST_RATE, sock_connect=seconds, sock_read=seconds
         )
         client = fsspec.config.conf.get(path.partition(":")[0], {}).get("client_kwargs", {})
