@@ -357,10 +357,7 @@ def _without_top(model, variant, pooling):
 
 
 def decode_predictions(
-    preds,
-    top: int = 5,
-    class_names: Sequence[str] | None = None,
-    model: keras.Model | None = None,
+    preds, top: int = 5, class_names: Sequence[str] | None = None, model: keras.Model | None = None
 ) -> list[list[tuple]]:
     """Decodes predictions into the names of their most likely classes.
 

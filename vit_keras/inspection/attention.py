@@ -212,8 +212,7 @@ def attention_views(
         patches = attention.shape[-1] - grid[0] * grid[1]  # registers come just before them
         registers = attention[:, -1].mean(axis=1)[:, patches - num_registers : patches]
         registers = _on_patches(registers, grid)
-        row = (distance, attention_entropy(attention), rollout, last_layer, registers)
-        batches.append(row)
+        batches.append((distance, attention_entropy(attention), rollout, last_layer, registers))
     distances, entropies, rollouts, last_layers, registers = zip(*batches)
     mean = functools.partial(np.average, axis=0, weights=[len(rollout) for rollout in rollouts])
     return AttentionViews(

@@ -156,8 +156,8 @@ def flops(
         (images,), side = model.inputs, pair(image_size, "image_size")
         shape = (*side, images.shape[-1])
         resized = keras.Input(shape, dtype=images.dtype, name=images.name)
-        clone = functools.partial(keras.models.clone_model, input_tensors=resized)
-        model = abstract_model(functools.partial(clone, model))
+        copy = functools.partial(keras.models.clone_model, model, input_tensors=resized)
+        model = abstract_model(copy)
     size = tuple(model.inputs[0].shape[-3:-1])  # also for several views `(B, n, H, W, C)`
     if None in size:
         raise ValueError(
@@ -454,10 +454,9 @@ def _residual(layer, shape, convention) -> Products:
 
 
 def _prototype_head(layer, shape, convention) -> Products:
-    """Multiplies by the three kernels of the MLP, and by the prototypes."""
-    positions = math.prod(shape[1:-1])
-    for kernel in (*(dense.kernel for dense in layer.dense_layers), layer.kernel):
-        yield positions * math.prod(kernel.shape), positions * kernel.shape[-1]
+    """Multiplies by the three kernels of the MLP, and by its own kernel, the prototypes."""
+    for part in (*layer.dense_layers, layer):
+        yield from _dense(part, shape, convention)
 
 
 RULES: dict[type, Rule] = {
@@ -465,19 +464,14 @@ RULES: dict[type, Rule] = {
     keras.layers.EinsumDense: _einsum_dense,
     keras.layers.Conv2D: _convolution,
     keras.layers.Conv2DTranspose: _transposed_convolution,
-    keras.layers.LayerNormalization: _norm,
-    keras.layers.RMSNormalization: _norm,
-    keras.layers.GroupNormalization: _norm,
-    keras.layers.BatchNormalization: _norm,
+    **dict.fromkeys((keras.layers.LayerNormalization, keras.layers.RMSNormalization), _norm),
+    **dict.fromkeys((keras.layers.GroupNormalization, keras.layers.BatchNormalization), _norm),
     layers.PatchEmbedding: _patch_embedding,
     layers.MultiHeadDotProductAttention: _attention,
     layers.MultiHeadSelfAttention: _self_attention,
     layers.RelativeLogits: _relative_logits,
-    layers.FeatureAdapter: _mlp,
-    layers.MlpBlock: _mlp,
-    layers.SwiGLU: _mlp,
-    layers.EncoderBlock: _block,
-    layers.TransformerBlock: _block,
+    **dict.fromkeys((layers.FeatureAdapter, layers.MlpBlock, layers.SwiGLU), _mlp),
+    **dict.fromkeys((layers.EncoderBlock, layers.TransformerBlock), _block),
     layers.WithAttentionWeights: lambda layer, *rest: count(layer.block, *rest),
     layers.MAPHead: _map_head,
     layers.PrototypeHead: _prototype_head,

@@ -152,12 +152,10 @@ def rollout_figure(subject: Subject, rollout: np.ndarray, label: str = "rollout"
     """Draws each picture of a subject in a row, followed by its rollout `(h, w)` over it."""
     figure, axes = _rows_of_pictures(subject, 1, right=0.7)
     height, width = subject.pictures.shape[1:3]
-    whole = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
+    over = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5), "alpha": 0.75, **MAP}
     for axis, picture, weights in zip(axes[:, 1], subject.pictures, rollout):
         _show(axis, picture)
-        image = axis.imshow(
-            _brightness(weights), alpha=0.75, interpolation="bilinear", **whole, **MAP
-        )
+        image = axis.imshow(_brightness(weights), interpolation="bilinear", **over)
     axes[0, 1].set_title(label, fontsize=8)
     _color_bar(figure, image, axes[:, 1], pad=0.03, aspect=25)
     return figure

@@ -138,12 +138,12 @@ def _autoencoder(x, source, encoder_layers, grid, config, layer):
     x = dense(x, config.decoder_hidden_size, layer("decoder_embedding"))
     x = layers.RestoreTokens(visible, **layer("restored"))(x, source)
     x = layers.AddSinCosPositions(grid, **layer.unseeded("decoder_posembed"))(x)
-    epsilon = blocks[0].layer_norm_epsilon
-    options: dict[str, Any] = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
-    options |= {"rematerialize": blocks[0].rematerialize}
+    names = ("gelu", "layer_norm_epsilon", "rematerialize")
+    options: dict[str, Any] = {name: getattr(blocks[0], name) for name in names}
     num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
         x = layers.EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
+    epsilon = blocks[0].layer_norm_epsilon
     return LayerNormalization(epsilon=epsilon, **layer.unseeded("decoder_norm"))(x)
 
 

@@ -113,8 +113,7 @@ def attention_maps(model: keras.Model) -> keras.Model:
     model = backbone_of(model)
     whole, _ = with_attention_weights(model, "Attention maps")
     outputs = keras.ops.stack(whole.outputs[1:], axis=1)
-    made = ImageModel(whole.input, outputs, name=f"{model.name}_attention")
-    return copy_description(made, model)
+    return copy_description(ImageModel(whole.input, outputs, name=f"{model.name}_attention"), model)
 
 
 def with_attention_weights(

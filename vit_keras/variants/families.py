@@ -107,10 +107,7 @@ _CLIP = Family(
     kind="ViT",
     sizes=sized("B/32 B/16 L/14 L/14-336"),
     arguments={**_CLIP_MODEL, "gelu": "quick", "num_classes": 512},
-    differences={
-        "L/14": {"num_classes": 768},
-        "L/14-336": {"num_classes": 768, "image_size": 336},
-    },
+    differences={"L/14": {"num_classes": 768}, "L/14-336": {"num_classes": 768, "image_size": 336}},
     preprocessing=_CLIP_CROP,
 )
 _OPEN_CLIP_WIDTHS = {"L/14": 768, "H/14": 1024, "g/14": 1024, "bigG/14": 1280}
@@ -214,11 +211,7 @@ _DINO_V3 = Family(
         "layer_norm_epsilon": 1e-5,
         "qkv_bias": "qv",
     },
-    differences={
-        "S+/16": _SWIGLU,
-        "H+/16": _SWIGLU,
-        "7B/16": {**_SWIGLU, "qkv_bias": "none"},
-    },
+    differences={"S+/16": _SWIGLU, "H+/16": _SWIGLU, "7B/16": {**_SWIGLU, "qkv_bias": "none"}},
     preprocessing={**IMAGENET, **BILINEAR},
 )
 _MAE = Family(
@@ -292,9 +285,7 @@ _DEIT = Family(
     preprocessing=_IMAGENET_CROP,
 )
 _DEIT_DISTILLED = dataclasses.replace(
-    _DEIT,
-    suffix="-distilled",
-    arguments={**_CLASSES, "classifier": "distilled"},
+    _DEIT, suffix="-distilled", arguments={**_CLASSES, "classifier": "distilled"}
 )
 _DEIT_III = Family(
     name="DeiTIII",

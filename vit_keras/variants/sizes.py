@@ -99,10 +99,7 @@ class ResNetVariant:
     resnet_layers: tuple[int, ...]
     resnet_width: float
     image_size: ClassVar[int] = IMAGE_SIZE
-
-    @property
-    def stride(self) -> int:
-        return 1
+    stride: ClassVar[int] = 1
 
     @property
     def feature_size(self) -> int:

@@ -13,11 +13,11 @@ every layer. In training, a graph also takes the masks of dropouts, which are dr
 import contextlib
 import contextvars
 import functools
+import itertools
 import operator
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import keras
 import numpy as np
@@ -227,11 +227,9 @@ class _Plan:
     def pieces(self, training) -> list["_Piece"]:
         """The pieces in order; none if the model has to be divided but cannot be."""
         if training not in self.made:
-            model = self.model()
-            if not training or not any(map(_kind_of, self.layers)):
-                self.made[training] = [_Piece([model])]
-            else:
-                self.made[training] = list(_divided(chain_of(model)))
+            model, is_divided = self.model(), training and any(map(_kind_of, self.layers))
+            pieces = _divided(chain_of(model)) if is_divided else [_Piece([model])]
+            self.made[training] = list(pieces)
         return self.made[training]
 
 
@@ -270,18 +268,12 @@ def _kind_of(layer) -> str:
 
 def _divided(chain):
     """The pieces of a chain of layers."""
-    together: list[Any] = []
-    for layer in chain:
-        kind = next(filter(None, map(_kind_of, sublayers(layer))), "")
-        if not kind:
-            together.append(layer)
-            continue
-        if together:
-            yield _Piece(together)
-        together = []
-        yield _Piece([layer], kind)
-    if together:
-        yield _Piece(together)
+    kind_of = lambda layer: next(filter(None, map(_kind_of, sublayers(layer))), "")
+    for kind, layers in itertools.groupby(chain, kind_of):
+        if kind:
+            yield from (_Piece([layer], kind) for layer in layers)
+        else:
+            yield _Piece(list(layers))
 
 
 def _weights_of(layers) -> list[keras.Variable]:
@@ -331,8 +323,7 @@ class _Recorder(TorchDispatchMode):
             return outputs
         for place, tensor in enumerate(tensors):
             if isinstance(tensor, torch.Tensor):
-                item = self.graph.call_function(operator.getitem, (node, place))
-                self.nodes[tensor] = item
+                self.nodes[tensor] = self.graph.call_function(operator.getitem, (node, place))
         return outputs
 
     def nodes_of(self, values):
