@@ -6,12 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.layers import backends, common
-from vit_keras.layers.attention import (
-    MultiHeadDotProductAttention,
-    specs_with_weights,
-    weights_dtype,
-)
+from vit_keras.layers import attention, backends, common
 from vit_keras.layers.base import GELUS, Layer, Normal, SeededLayer
 
 
@@ -318,7 +313,7 @@ class EncoderBlock(SeededLayer):
         options, epsilon = self.options, self.layer_norm_epsilon
         norm = functools.partial(self.normalization, options.norm, epsilon)
         self.norm_0 = norm("LayerNorm_0")
-        self.attention = MultiHeadDotProductAttention(
+        self.attention = attention.MultiHeadDotProductAttention(
             self.num_heads,
             self.attention_dropout_rate,
             position_embedding=self.position_embedding,
@@ -365,8 +360,8 @@ class EncoderBlock(SeededLayer):
     @property
     def dropouts(self) -> list[common.Dropout]:
         """The dropouts that training uses."""
-        attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
-        layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
+        weights, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
+        layers = (weights, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         return [layer for layer in layers if isinstance(layer, common.Dropout)]
 
     def compute(self, inputs, training=None, return_attention_weights=False, attention_mask=None):
@@ -430,9 +425,9 @@ class WithAttentionWeights(Layer):
         options = {"training": training, "attention_mask": attention_mask}
         x, weights = self.block(inputs, return_attention_weights=True, **options)
         dtype = self.compute_dtype  # may differ from the block's
-        return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
+        return ops.cast(x, dtype), ops.cast(weights, attention.weights_dtype(dtype))
 
     def compute_output_spec(self, inputs, **_):
         self.block.compute_output_spec(inputs, return_attention_weights=True)  # refuses windows
-        heads = self.block.num_heads
-        return specs_with_weights(inputs, heads, inputs.shape[1], self.compute_dtype)
+        heads, keys = self.block.num_heads, inputs.shape[1]
+        return attention.specs_with_weights(inputs, heads, keys, self.compute_dtype)

@@ -302,8 +302,16 @@ class PatchMap(OnGrid, Layer):
         return (input_shape[0], *self.grid, input_shape[-1])
 
 
+class _WithMask(SeededLayer):
+    """Base class of layers with a learned token [mask]."""
+
+    def build(self, x_shape, source_shape):
+        initializer, shape = Normal(0.02, self.fold_in("mask")), (1, 1, x_shape[-1])
+        self.mask = self.add_weight(name="mask", shape=shape, initializer=initializer)
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
-class CorruptTokens(SeededLayer):
+class CorruptTokens(_WithMask):
     """Replaces an image's tokens with the ones that `source` names (Appendix B.1.2).
 
     The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
@@ -322,15 +330,21 @@ class CorruptTokens(SeededLayer):
         array([1., 4., 3.], dtype=float32)
     """
 
-    def build(self, x_shape, source_shape):
-        self.mask = _mask(self, x_shape[-1])
-
     def call(self, x, source):
         return _take(insert(x, self.mask, x.shape[1]), source)
 
 
+class _OfVisible:
+    """Gives a layer the argument `visible`."""
+
+    def __init__(self, visible: int, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(visible=visible)
+        self.visible = visible
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TakeVisible(Layer):
+class TakeVisible(_OfVisible, Layer):
     """Takes the patches that are their own source, in order (MAE, arXiv 2111.06377).
 
     A class token before the patches is kept as well.
@@ -356,11 +370,6 @@ class TakeVisible(Layer):
         array([1., 3.], dtype=float32)
     """
 
-    def __init__(self, visible: int, **kwargs):
-        super().__init__(**kwargs)
-        check_positive(visible=visible)
-        self.visible = visible
-
     def build(self, x_shape, source_shape):
         pass  # Keras' default takes the shape of one input only
 
@@ -376,7 +385,7 @@ class TakeVisible(Layer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RestoreTokens(SeededLayer):
+class RestoreTokens(_OfVisible, _WithMask):
     """Puts the tokens of `TakeVisible` back, and [mask] everywhere else (MAE, arXiv 2111.06377).
 
     The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
@@ -402,14 +411,6 @@ class RestoreTokens(SeededLayer):
         array([1., 3.], dtype=float32)
     """
 
-    def __init__(self, visible: int, **kwargs):
-        super().__init__(**kwargs)
-        check_positive(visible=visible)
-        self.visible = visible
-
-    def build(self, x_shape, source_shape):
-        self.mask = _mask(self, x_shape[-1])
-
     def call(self, x, source):
         before = x.shape[1] - self.visible
         is_visible = source < source.shape[1]
@@ -421,11 +422,6 @@ class RestoreTokens(SeededLayer):
     def compute_output_shape(self, x_shape, source_shape):
         batch, tokens, width = x_shape
         return (batch, tokens - self.visible + source_shape[1], width)
-
-
-def _mask(layer, width):
-    initializer = Normal(0.02, layer.fold_in("mask"))
-    return layer.add_weight(name="mask", shape=(1, 1, width), initializer=initializer)
 
 
 def _take(x, index):

@@ -318,9 +318,7 @@ class SelfDistillation(SeededLayer):
         return (views_shape[0], 2)
 
 
-def with_shared_layers(
-    model: keras.Model, image_size: tuple[int, int], interpolation: str = "bicubic"
-) -> keras.Model:
+def with_shared_layers(model: keras.Model, image_size: tuple[int, int]) -> keras.Model:
     """Makes a model with the same layers for images of another size.
 
     Positions that are added to the tokens are interpolated inside the new model, so training either
@@ -332,7 +330,7 @@ def with_shared_layers(
     """
     refuse_fixed_grids(model, "Views of another size", ADDED_LAYERS)
     images = keras.Input((*image_size, model.input_shape[-1]), dtype=model.input.dtype)
-    return with_dynamic_positions(model, images, interpolation, ADDED_LAYERS)
+    return with_dynamic_positions(model, images, "bicubic", ADDED_LAYERS)
 
 
 def _merge(views):

@@ -111,16 +111,14 @@ _CLIP = Family(
     preprocessing=_CLIP_CROP,
 )
 _OPEN_CLIP_WIDTHS = {"L/14": 768, "H/14": 1024, "g/14": 1024, "bigG/14": 1280}
-_OPEN_CLIP = Family(
+_OPEN_CLIP = dataclasses.replace(
+    _CLIP,
     name="OpenCLIP",
     title="Reproducible Scaling Laws for Contrastive Language-Image Learning",
     paper=f"{PAPERS}2212.07143",
-    license="MIT",
-    kind="ViT",
     sizes=sized("B/32 B/16 L/14 H/14 g/14 bigG/14"),
     arguments={**_CLIP_MODEL, "gelu": "exact", "num_classes": 512},
     differences={size: {"num_classes": width} for size, width in _OPEN_CLIP_WIDTHS.items()},
-    preprocessing=_CLIP_CROP,
     resizing="bicubic_antialias",
 )
 _SIGLIP = Family(
