@@ -24,14 +24,14 @@ HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    shared.add_model(parser, several=True)
+    add("models", "MODEL", "run, checkpoint of any format, or exported file", nargs="+")
     add("--batch", "N", "images per call (1 16)", shared.count, nargs="+", default=[1, 16])
     add("--rounds", "N", "timed calls (20)", shared.count, default=20)
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
     add("--threads", "N", threads, shared.count)
     flag("--int8", "compare each run and checkpoint with itself in int8, by Keras' quantize")
-    shared.add_image_size(parser)
-    shared.add_dataset(parser, default="none")
+    shared.add_image_size(add)
+    shared.add_dataset(add, default="none")
     add("--split", None, "split to compare answers on (the held-out one)")
 
 

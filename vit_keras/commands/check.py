@@ -60,12 +60,10 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(
             "`--out` ending in .html shows the labels that `--model` contradicts. Give --model"
         )
-    for path in out.values():
-        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
-    others = data.holds_masks, data.holds_boxes
-    if kind == "folder" and os.path.isdir(path) and not any(holds(path) for holds in others):
+    is_folder = kind == "folder" and os.path.isdir(path)
+    if is_folder and not (data.holds_masks(path) or data.holds_boxes(path)):
         review.add_files(data.read_layout(path))
     if not review.problems:
         _look(options, review, out.get(".html"))

@@ -30,7 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
         "folder:PATH"
     )
     add("pictures", "PICTURE", pictures, nargs="+")
-    shared.add_out(parser, "the .parquet file to write", required=True)
+    add("--out", "PATH", "the .parquet file to write", required=True)
     add("--layer", "NAME", "layer whose output is used (what the classifier reads)")
     tokens = (
         "pool for a layer's one vector, class for the class token, mean for the mean of the "
@@ -39,10 +39,10 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--tokens", "NAME", tokens, default="pool")
     flag("--normalize", "divide each vector by its length")
     add("--dtype", "NAME", "float32 or float16 (float32)", default="float32")
-    shared.add_image_size(parser)
+    shared.add_image_size(add)
     add("--batch", "N", "pictures per step (32)", shared.count, default=32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
-    shared.add_skip(parser, "write an unreadable picture's row without an embedding, and continue")
+    flag("--skip_unreadable", "write an unreadable picture without an embedding, and continue")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         batch=options.batch,
         dtype=options.dtype,
-        on_error=options.on_error,
+        on_error=shared.on_error(options),
         about={"model": os.path.abspath(options.model), "folder": os.getcwd()},
     )
     if job.is_complete:

@@ -23,12 +23,12 @@ EXAMPLES = (
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    shared.add_model(parser, several=True)
-    shared.add_dataset(parser)
+    add("models", "MODEL", "run, checkpoint of any format, or exported file", nargs="+")
+    shared.add_dataset(add)
     add("--split", None, "split to evaluate on, or a slice of it (the held-out one)")
-    shared.add_predictor(parser)
+    shared.add_predictor(add)
     add("--batch_eval", "N", "images per step (256)", shared.count, default=256)
-    shared.add_out(parser, "folder of the report (the run's)", kind=shared.folder)
+    add("--out", "PATH", "folder of the report (the run's)", shared.folder)
     add("--predictions", "FILE", "also write the predictions, as .csv or .parquet")
     add("--real", "FILE", "labels of ImageNet-ReaL, real.json")
     flag("--ignore_class_names", "compare classes by order alone")
@@ -53,9 +53,9 @@ def run(options: argparse.Namespace) -> None:
     probe = "fewshot" if options.fewshot else "knn" if options.knn else None
     if not probe:  # before the evaluation, which may take a long time
         extras.check("matplotlib")
-    for name in ("predictions", "real"):
-        if probe and getattr(options, name):
-            raise UsageError(f"--{name} does not apply to --{probe}. Leave out one of them")
+    for option in ("predictions", "real"):
+        if probe and getattr(options, option):
+            raise UsageError(f"--{option} does not apply to --{probe}. Leave out one of them")
     if options.predictions and len(options.models) > 1:
         raise UsageError(
             "`--predictions` writes one file, so it takes one model. "
@@ -95,7 +95,7 @@ def _evaluate(options, predictor, dataset, splits, out, label):
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        tiles=shared.tile_options(options, options.batch_eval),
+        tiles=evaluation.TileOptions(options.tiles, options.overlap, options.batch_eval),
         sheet=sheet,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))

@@ -22,12 +22,12 @@ EXAMPLES = (
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    shared.add_model(parser)
+    add("model", "MODEL", "run, or checkpoint of any format")
     formats, default = f"{' '.join(FORMATS)} (savedmodel litert)", ["savedmodel", "litert"]
     add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default, dest="formats")
     precisions = f"{' '.join(PRECISIONS)} (by format)"
     add("--precision", "NAME", precisions, nargs="+", choices=PRECISIONS, dest="precisions")
-    shared.add_out(parser, "folder of the files (MODEL/export)", kind=shared.folder)
+    add("--out", "PATH", "folder of the files (MODEL/export)", shared.folder)
     add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
     flag("--raw", "prepared float images in, logits out")
     add(
@@ -35,17 +35,17 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     )
     flag("--dynamic_batch", "any number of images per call, in every format")
     flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
-    shared.add_image_size(parser)
+    shared.add_image_size(add)
     add("--patch_sizes", "P", "patch sizes at which to export a FlexiViT", shared.count, nargs="+")
     add("--token_merging", "R", "token pairs that each block merges (0)", int, default=0)
     schedules = ("constant", "decreasing")
     text = "constant or decreasing (constant)"
     add("--merging_schedule", "NAME", text, choices=schedules, default="constant")
     add("--opset", "N", "of ONNX files: 20 to 23, which has Attention (20)", int)
-    shared.add_labels(parser)
+    shared.add_labels(add)
     flag("--attention", "add an output: attention over the patches")
     flag("--sensitivity", "report what each layer loses in fewer bits")
-    shared.add_dataset(parser)
+    shared.add_dataset(add)
     add("--num_images", "N", "held-out images compared (512)", shared.count, default=512)
 
 
@@ -57,12 +57,9 @@ def run(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
     trained, model = runs.run_of(options.model), weights.open(options.model)
     model = weights.with_text_head(model, options.labels) if options.labels else model
-    if options.out:
-        folder = pathlib.Path(options.out)
-    elif trained:
-        folder = trained.folder / "export"
-    else:
+    if not (options.out or trained):
         raise UsageError(f"{options.model} is not a run, so `--out` must be given")
+    folder = pathlib.Path(options.out or pathlib.Path(options.model, "export"))
     if size := shared.image_size(options):
         model = models.with_image_size(models.with_one_output(model), size)
     fields = [*(field.name for field in dataclasses.fields(Plan)), "sensitivity"]

@@ -26,7 +26,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("source", "SOURCE", "run, checkpoint, exported file, or variant such as B/16")
     flag("--json", "print JSON")
     flag("--layers", "print the cost of each layer")
-    shared.add_image_size(parser)
+    shared.add_image_size(add)
     add, flag = shared.adders(parser.add_argument_group("cost of a variant"))
     add("--num_classes", "N", "size of the head (1000, or the published one)", int)
     flag("--norms", "count normalization, as fvcore does")

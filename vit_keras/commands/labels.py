@@ -18,7 +18,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
     add("--weights", "FOLDER", folder, required=True)
     add("--file", "FILE", "more labels, one per line")
-    shared.add_out(parser, "the file to write, which ends in .npz", required=True)
+    add("--out", "PATH", "the file to write, which ends in .npz", required=True)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -145,21 +145,11 @@ def adders(group: Any) -> tuple[Add, Add]:
     return add, lambda name, text: group.add_argument(name, action="store_true", help=text)
 
 
-def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Adds `MODEL`: a run or a checkpoint; with `several`, several models or exported files."""
-    add, _ = adders(parser)
-    if several:
-        add("models", "MODEL", "run, checkpoint of any format, or exported file", nargs="+")
-    else:
-        add("model", "MODEL", "run, or checkpoint of any format")
-
-
-def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> None:
+def add_dataset(add: Add, default: str = "the run's") -> None:
     """Adds `--dataset`, `--data_dir` and `--label_columns`, as in a training run.
 
     `default` describes the default data set in the help.
     """
-    add, _ = adders(parser)
     add("--dataset", "NAME", f"a data set, such as digits or folder:PATH ({default})")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
     add("--label_columns", "NAMES", "columns of a table that hold the labels (the run's, or label)")
@@ -192,9 +182,8 @@ def dataset_label(name: str) -> str:
     return pathlib.Path(rest).resolve().name if is_path else rest or kind
 
 
-def add_image_size(parser: argparse.ArgumentParser) -> None:
+def add_image_size(add: Add) -> None:
     """Adds `--image_size`: one side, or height and width."""
-    add, _ = adders(parser)
     add("--image_size", "PIXELS", "side, or height and width (the model's)", count, nargs="+")
 
 
@@ -209,17 +198,15 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
     return sizes[0], sizes[-1]
 
 
-def add_labels(parser: argparse.ArgumentParser) -> None:
+def add_labels(add: Add) -> None:
     """Adds `--labels`: a file of embeddings of class names, for a CLIP or SigLIP model."""
-    add, _ = adders(parser)
     add("--labels", "FILE", "classes of a CLIP or SigLIP model: file that `vit-keras labels` wrote")
 
 
-def add_predictor(parser: argparse.ArgumentParser) -> None:
+def add_predictor(add: Add) -> None:
     """Adds `--image_size`, `--labels` and `--tta`: how a model is opened to predict."""
-    add_image_size(parser)
-    add_labels(parser)
-    add, _ = adders(parser)
+    add_image_size(add)
+    add_labels(add)
     text, choices = "average over views of each picture: flip, crops", ("flip", "crops")
     add("--tta", "VIEW", text, nargs="+", choices=choices)
 
@@ -237,31 +224,22 @@ def folder(text: str) -> str:
     return text
 
 
-def add_out(
-    parser: argparse.ArgumentParser, text: str, required: bool = False, kind: Any = str
-) -> None:
-    """Adds `--out`: where to write the results; `kind` may be `folder`."""
-    parser.add_argument("--out", metavar="PATH", required=required, type=kind, help=text)
-
-
 FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers`
 COCO = "coco"  # the format of boxes in a .json file
 
 
-def add_rows(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
+def add_rows(add: Add, flag: Add, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
-    add, _ = adders(parser)
     *names, last = (*FORMATS, *more)
     formats = f"{', '.join(names)} or {last} (by --out, table)"
     add("--format", "NAME", formats, choices=(*names, last))
     add("--batch", "N", "pictures per step (32)", count, default=32)
-    add_skip(parser, "report an unreadable picture in its row instead of stopping")
+    flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
 
 
-def add_skip(parser: argparse.ArgumentParser, text: str) -> None:
-    """Adds `--skip_unreadable`, which makes `on_error` "skip" instead of "raise"."""
-    told: Any = {"action": "store_const", "const": "skip", "default": "raise", "help": text}
-    parser.add_argument("--skip_unreadable", dest="on_error", **told)
+def on_error(options: argparse.Namespace) -> str:
+    """Returns what `--skip_unreadable` chooses."""
+    return "skip" if options.skip_unreadable else "raise"
 
 
 def format_of(options: argparse.Namespace, forms: Sequence[str] = FORMATS) -> str:
@@ -324,8 +302,3 @@ def add_tile_options(parser: argparse.ArgumentParser) -> None:
     flag("--tiles", "predict tiles of the model's size, at full resolution")
     overlap = "least share of a tile's side that neighbors have in common (0.25)"
     add("--overlap", "P", overlap, float, default=0.25)
-
-
-def tile_options(options: argparse.Namespace, batch: int) -> Any:
-    """Returns the `TileOptions` of the command line."""
-    return evaluation.TileOptions(options.tiles, options.overlap, batch)

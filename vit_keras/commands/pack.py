@@ -17,7 +17,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
     add("dataset", "DATASET", "a name as in `vit-keras train --dataset`")
     out = "a new folder for the shards and shards.json"
-    shared.add_out(parser, out, required=True, kind=shared.folder)
+    add("--out", "PATH", out, shared.folder, required=True)
     add("--format", "NAME", ", ".join(FORMATS), choices=FORMATS, default="tar")
     side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
     add("--image_size", "PIXELS", side, shared.count)

@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> None:
     columns = [_column(plan, choice, options.price) for choice in plan.choices]
     if options.json:
         print(json.dumps({"assumptions": _assumptions(plan), "choices": columns}, indent=1))
-        return
-    print("\n".join(_lines(plan, columns)))
+    else:
+        print("\n".join(_lines(plan, columns)))
 
 
 def _column(plan, choice, price) -> dict[str, Any]:
@@ -107,12 +107,6 @@ TEXTS = {  # of the numbers that their names do not describe
 }
 
 
-def _description(name):
-    """The printed description of a number: `weights_gb` is "weights, GB"."""
-    words = re.sub("_gb$", ", GB", re.sub("_s$", ", s", name)).replace("_", " ")
-    return TEXTS.get(name, words)
-
-
 def _lines(plan, columns):
     config = plan.config
     memory = f" with {plan.device.memory / GB:.0f} GB" if plan.device.flops else ""
@@ -130,7 +124,8 @@ def _lines(plan, columns):
         values = [column[name] for column in columns]
         if any(value not in (None, 0) for value in values) or name == "fits":
             shown = "  ".join(f"{_text(value):>14}" for value in values)
-            yield f"{_description(name):{width}}  {shown}"
+            words = re.sub("_gb$", ", GB", re.sub("_s$", ", s", name)).replace("_", " ")
+            yield f"{TEXTS.get(name, words):{width}}  {shown}"
 
 
 def _text(value):

@@ -43,10 +43,10 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"
     add("--abstain", "SHARE", abstain, float)
     out = ".csv, .jsonl, .parquet, .html or COCO's .json file, or a folder of masks or boxes"
-    shared.add_out(parser, out)
-    shared.add_rows(parser, (shared.COCO,))
+    add("--out", "PATH", out)
+    shared.add_rows(add, flag, (shared.COCO,))
     flag("--attention", "show on the page where the classifier looks")
-    shared.add_predictor(parser)
+    shared.add_predictor(add)
     shared.add_tile_options(parser)
 
 
@@ -64,10 +64,10 @@ def run(options: argparse.Namespace) -> None:
         batch=options.batch,
         threshold=options.threshold,
         abstain=options.abstain,
-        on_error=options.on_error,
+        on_error=shared.on_error(options),
         picture_px=evaluation.PICTURE_PX if form == "html" else None,
         attention=options.attention,
-        tiles=shared.tile_options(options, options.batch),
+        tiles=evaluation.TileOptions(options.tiles, options.overlap, options.batch),
         **shown,
     )
     rows = _watched(predictions, len(paths), errors, options.out)

@@ -20,7 +20,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--license", "NAME", text)
     flag("--private", "make a new repository visible to you alone")
     flag("--dry_run", "print the card, upload nothing")
-    shared.add_out(parser, "write the folder here, and upload nothing", kind=shared.folder)
+    add("--out", "PATH", "write the folder here, and upload nothing", shared.folder)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -34,8 +34,8 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--model", "MODEL", "the table's model, if it has been moved")
     flag("--exact", "compare with all rows, without an index")
     flag("--build", "build the index again")
-    shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
-    shared.add_rows(parser)
+    add("--out", "PATH", ".csv, .jsonl, .parquet or .html file instead of standard output")
+    shared.add_rows(add, flag)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -72,5 +72,5 @@ def _answers(options, table, index):
     if options.pictures:
         embedder = retrieval.open_query_embedder(table, options.model)
         paths = data.expand_pictures(shared.arguments(options.pictures))
-        told = {"batch": options.batch, "on_error": options.on_error}
+        told = {"batch": options.batch, "on_error": shared.on_error(options)}
         yield from retrieval.search_pictures(table, embedder, paths, **told, **common)

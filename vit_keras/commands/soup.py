@@ -17,9 +17,9 @@ EXAMPLES = (
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     text = "runs, sweeps or checkpoints that were fine-tuned from the same weights"
     add("models", "MODEL", text, nargs="+")
-    shared.add_out(parser, "the file to write, which ends in .keras", required=True)
+    add("--out", "PATH", "the file to write, which ends in .keras", required=True)
     flag("--greedy", "leave out the models that lower the accuracy on the development split")
-    shared.add_dataset(parser)
+    shared.add_dataset(add)
     split = "split that chooses, which no model trained on (the runs' development split)"
     add("--split", None, split)
     add("--batch_eval", "N", "images per step (256)", shared.count, default=256)

@@ -19,14 +19,14 @@ EXAMPLES = (
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
-    shared.add_model(parser)
+    add("model", "MODEL", "run, or checkpoint of any format")
     add("images", "IMAGE", "pictures (those of the data set)", nargs="*")
-    shared.add_out(parser, "folder of the figures and arrays", required=True, kind=shared.folder)
-    shared.add_dataset(parser)
+    add("--out", "PATH", "folder of the figures and arrays", shared.folder, required=True)
+    shared.add_dataset(add)
     add("--count", "N", "images read (128)", shared.count, default=128)
     add("--show", "N", "images drawn (10)", shared.count, default=10)
     add("--views", "VIEW", "figures to draw (all)", nargs="+")
-    shared.add_image_size(parser)
+    shared.add_image_size(add)
     add("--class", "NAME", "whose relevance is drawn (the likeliest)", dest="of_class")
     add("--heads", None, "rollout: mean or max over heads (mean)", default="mean")
 

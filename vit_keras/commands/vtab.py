@@ -14,7 +14,7 @@ EXAMPLES = (
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("checkpoint", None, "file or folder of any format")
-    shared.add_out(parser, "folder of the runs and the results", required=True, kind=shared.folder)
+    add("--out", "PATH", "folder of the runs and the results", shared.folder, required=True)
     add("--tasks", "TASK", "tasks to run (all 19)", nargs="+")
     add("--setting", None, "paper, or bit for the BiT-HyperRule (paper)", default="paper")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
