@@ -81,9 +81,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _format_args(self, action, default_metavar):
         """Writes `--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
-        metavar = action.metavar or default_metavar
         if action.nargs in ("+", "*"):
-            return f"{metavar} ..."
+            return f"{action.metavar or default_metavar} ..."
         return super()._format_args(action, default_metavar)
 
 

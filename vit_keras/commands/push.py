@@ -16,8 +16,7 @@ EXAMPLES = (
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("run", "RUN", "folder of a complete run")
     add("address", "ADDRESS", "hf://USER/NAME, created if necessary")
-    text = "the hub's name of the license, such as apache-2.0 (none is stated)"
-    add("--license", "NAME", text)
+    add("--license", "NAME", "the hub's name of the license, such as apache-2.0 (none is stated)")
     flag("--private", "make a new repository visible to you alone")
     flag("--dry_run", "print the card, upload nothing")
     add("--out", "PATH", "write the folder here, and upload nothing", shared.folder)

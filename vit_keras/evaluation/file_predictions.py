@@ -179,8 +179,7 @@ def read_picture(predictor: Any, path: str | os.PathLike) -> np.ndarray:
 def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:
     """Resizes and normalizes a picture for a predictor or an embedder."""
     preprocessing = predictor.preprocessing
-    pixels = data.resize(picture, predictor.input_shape[:2], preprocessing)
-    return preprocessing.normalize(pixels)
+    return preprocessing.normalize(data.resize(picture, predictor.input_shape[:2], preprocessing))
 
 
 def read_batches(

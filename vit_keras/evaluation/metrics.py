@@ -32,8 +32,7 @@ def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[floa
         >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
         (0.2,)
     """
-    known = ~np.isnan(labels)
-    columns = zip(probabilities.astype("float32").T, labels.T, known.T)
+    columns = zip(probabilities.astype("float32").T, labels.T, ~np.isnan(labels).T)
     return tuple(_best_threshold(p[k].astype("float64"), y[k]) for p, y, k in columns)
 
 

@@ -89,9 +89,8 @@ class Predictor:
         """Makes batches of a split's images, prepared for `run`, and labels, in order."""
         if not len(split):
             raise ValueError(NO_IMAGES)
-        size = self.input_shape[:2]
         return data.eval_batches(
-            split, image_size=size, preprocessing=self.preprocessing, batch=batch
+            split, image_size=self.input_shape[:2], preprocessing=self.preprocessing, batch=batch
         )
 
     def outputs(self, batches: Iterable) -> tuple[np.ndarray, np.ndarray, float]:

@@ -25,8 +25,9 @@ SHOTS = (1, 5, 10, 25)
 SEEDS = 3
 LOGGED = (1, 5, 10)  # shots during training
 # Last layers of models without a head; their output is the representation.
-VECTORS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0")
-REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
+REPRESENTATIONS = (
+    *("pre_logits", "token", "token_gap", "gap", "MAPHead_0", "encoder_norm", "avg_pool"),
+)
 
 
 class LeastSquares:

@@ -23,14 +23,7 @@ from vit_keras.evaluation.metrics import (
 from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
 from vit_keras.support.command_line import aligned, visible
-from vit_keras.support.tasks import (
-    CLASSES,
-    KINDS,
-    Task,
-    figure_line,
-    figure_name,
-    figure_text,
-)
+from vit_keras.support.tasks import CLASSES, KINDS, Task, figure_line, figure_name, figure_text
 
 OF_PICTURES = ("masks", "boxes")  # kinds that are judged in the pixels of pictures
 
@@ -373,10 +366,9 @@ def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float
         >>> summary_line(summarize([{"accuracy": 0.8}, {"accuracy": 0.9}]))
         'accuracy 85.00 ± 7.07%'
     """
-    shared = [key for key, value in reports[0].items() if isinstance(value, float)]
     return {
         key: mean_and_std([metrics[key] for metrics in reports])
-        for key in shared
+        for key in reports[0]
         if all(isinstance(metrics.get(key), float) for metrics in reports)
     }
 

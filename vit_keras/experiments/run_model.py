@@ -87,8 +87,7 @@ def _segmenter(model, num_classes, config):
 
 def _detector(model, num_classes, config):
     head = config.model.detector, config.model.num_boxes
-    made = models.detector(model, num_classes, *head, seed=config.seed)
-    return models.with_joined_boxes(made)
+    return models.with_joined_boxes(models.detector(model, num_classes, *head, seed=config.seed))
 
 
 def _of_texts(config, class_names, options):
@@ -407,5 +406,4 @@ def first_training_images(
         one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
         (((views, _), _),) = feed(one_batch).training(0)
         images = views[:, 0]
-    pixels = data.pixels_of(images, model.preprocessing)
-    return pixels, labels, dataset.class_names, task
+    return data.pixels_of(images, model.preprocessing), labels, dataset.class_names, task

@@ -88,12 +88,13 @@ def make_soup(
     rows: list[dict[str, Any]] = [{"model": source, "used": True} for source in sources]
     if judge is not None:
         for row in rows:
-            model.set_weights(_weights(row["model"]))
+            model.set_weights(weights.open(row["model"]).get_weights())
             row["score"] = judge(model)
         rows.sort(key=lambda row: -row["score"])
     sums = [np.zeros(array.shape, "float64") for array in first]
     for row in rows:  # with a judge, Recipe 1 of the paper
-        tried = [total + array for total, array in zip(sums, _weights(row["model"]))]
+        arrays = weights.open(row["model"]).get_weights()
+        tried = [total + array for total, array in zip(sums, arrays)]
         if judge is not None:
             _use_mean(model, first, tried, count + 1)
             row["soup_score"] = judge(model)
@@ -110,10 +111,6 @@ def _use_mean(model, first, sums, count):
     is_integer = lambda array: np.issubdtype(array.dtype, np.integer)
     pairs = zip(first, sums)
     model.set_weights([a if is_integer(a) else total / count for a, total in pairs])
-
-
-def _weights(source):
-    return weights.open(source).get_weights()
 
 
 def _checked_models(sources):

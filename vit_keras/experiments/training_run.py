@@ -142,8 +142,7 @@ def _few_shot(config, encoder, feed):
             f"labels. Received: fewshot_every={config.fewshot_every}, dataset={config.dataset!r}"
         )
     options = {"every": config.fewshot_every, "encoder": encoder, **feed.eval_options}
-    held_out = feed.held_out()
-    return [evaluation.FewShotCallback(feed.train, held_out, feed.num_classes, **options)]
+    return [evaluation.FewShotCallback(feed.train, feed.held_out(), feed.num_classes, **options)]
 
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):

@@ -198,8 +198,7 @@ class Job:
         for other in others:
             row["largest_difference"] = max(x["largest_difference"] for x in (row, other))
             row["image_sizes"] = [list(images.shape[1:3]) for images, *_ in self.compared]
-        accuracy = self.reference.get("accuracy")
-        return row, verification.broken_promise(precision, row, accuracy)
+        return row, verification.broken_promise(precision, row, self.reference.get("accuracy"))
 
 
 class File:
@@ -352,8 +351,7 @@ def _derive(file, job, source):
         file.make(*paths)
         return
     is_good = lambda path: job.judge(file.precision, path)[1] is None
-    images = job.inputs[:SENSITIVITY_IMAGES]
-    options = images, job.calibration, job.sensitivity
+    options = job.inputs[:SENSITIVITY_IMAGES], job.calibration, job.sensitivity
     excluded, ranking = quantization.quantize_until(file.make, *paths, is_good, *options)
     numbers, graph = quantization.contents(paths[0])
     sizes = file.path.stat().st_size, numbers, quantization.GROWTH * graph
@@ -410,8 +408,7 @@ def _time(job, made, threads):
     timed = {str(file.path): file.row for file in made if file.target.is_readable}
     for count in threads if timed else ():
         for path, milliseconds in verification.latencies([*timed], images, count).items():
-            row = timed[path].setdefault("latency_ms", {})
-            row[str(count)] = round(milliseconds, 3)
+            timed[path].setdefault("latency_ms", {})[str(count)] = round(milliseconds, 3)
 
 
 if __name__ == "__main__":

@@ -146,8 +146,7 @@ def check_token() -> None:
         PermissionError: There is no token.
         ImportError: The Hub's package is not installed.
     """
-    hub = extras.require("huggingface_hub")
-    if not hub.get_token():
+    if not extras.require("huggingface_hub").get_token():
         raise PermissionError(
             "An upload needs a token with write access. Run `hf auth login`, or set HF_TOKEN"
         )

@@ -97,8 +97,7 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
         for name, content in graph_files(model, manifest["output"]).items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     if manifest["output"] != "features":
-        names = class_names_of(model)
-        (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names))
+        (folder / "labels.txt").write_text("".join(f"{name}\n" for name in class_names_of(model)))
 
 
 def facts(row: dict) -> dict[str, str]:
@@ -160,8 +159,7 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
         "num_channels": channels,
         **labels_of(names, kind),
     }
-    pixels = preprocessing_of(model)
-    processor = write_processor((height, width), channels, pixels, row[2])
+    processor = write_processor((height, width), channels, preprocessing_of(model), row[2])
     return {"config.json": config, "preprocessor_config.json": processor}
 
 

@@ -24,10 +24,7 @@ GRAPH = 2**20  # bytes that a file may take beside its numbers, if its float32 f
 GROWTH = 3  # most bytes of a quantized graph and its scales, divided by those of the float32 graph
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs, in ONNX
-PRODUCTS = {
-    ".tflite": ("FULLY_CONNECTED", "CONV_2D"),
-    ".onnx": ("MatMul", "Gemm", *KERNEL_AXES),
-}
+PRODUCTS = {".tflite": ("FULLY_CONNECTED", "CONV_2D"), ".onnx": ("MatMul", "Gemm", *KERNEL_AXES)}
 
 
 def layers(source) -> list[str]:

@@ -326,12 +326,7 @@ TARGETS = {
         extra="openvino",
         dynamic_size=True,
     ),
-    "pt2": Target(
-        "model{}.pt2",
-        {"fp32": write_pt2},
-        packages=("torch",),
-        extra="export,torch",
-    ),
+    "pt2": Target("model{}.pt2", {"fp32": write_pt2}, packages=("torch",), extra="export,torch"),
     "executorch": Target(
         "model{}.pte",
         {"fp32": write_executorch},

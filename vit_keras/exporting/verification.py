@@ -238,8 +238,7 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
 
 def photographs_for(model) -> np.ndarray:
     """Returns the crops of `photographs` with a model's size, channels, and levels."""
-    pictures = photographs(model.input_shape[1:])
-    return as_array(at_levels(pictures, preprocessing_of(model).levels))
+    return as_array(at_levels(photographs(model.input_shape[1:]), preprocessing_of(model).levels))
 
 
 def from_dataset(name: str, model, count: int, config, train: bool = False):

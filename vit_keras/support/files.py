@@ -415,8 +415,7 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
     Raises:
         ValueError: If the address has another form.
     """
-    form = "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]"
-    handle, version = _parts(_KAGGLE, path, form)
+    handle, version = _parts(_KAGGLE, path, "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]")
     return handle, int(version) if version else None
 
 

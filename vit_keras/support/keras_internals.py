@@ -7,7 +7,6 @@ the supported versions, which the import of this module checks.
 import contextlib
 import functools
 import io
-import itertools
 import types
 from collections.abc import Callable, Iterable
 
@@ -61,8 +60,7 @@ def input_shapes(model: keras.Model, operation: keras.Operation) -> list[tuple]:
 
     A shared layer has calls outside the model too. Relies on `_nodes_by_depth`.
     """
-    nodes = itertools.chain.from_iterable(model._nodes_by_depth.values())
-    calls = {id(node) for node in nodes}
+    calls = {id(node) for depth in model._nodes_by_depth.values() for node in depth}
     inside = [node for node in operation._inbound_nodes if id(node) in calls]
     return [tuple(node.input_tensors[0].shape) for node in inside]
 

@@ -7,14 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vit_keras.support import resizing
-from vit_keras.support.checks import (
-    Rule,
-    as_tuple,
-    check_choice,
-    check_rules,
-    check_types,
-    short,
-)
+from vit_keras.support.checks import Rule, as_tuple, check_choice, check_rules, check_types, short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +59,7 @@ class Preprocessing:
     @property
     def rounds_levels(self) -> bool:
         """Whether resizing rounds pixels to whole levels from 0 to 255, as Pillow does."""
-        is_whole = self.rounding != "none" and self.interpolation != "nearest"
-        return is_whole and self.levels == 255
+        return self.rounding != "none" and self.interpolation != "nearest" and self.levels == 255
 
     @property
     def input_type(self) -> str:

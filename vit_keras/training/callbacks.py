@@ -349,8 +349,7 @@ class StateSaver(StepCounter):
             self._save_if(self.step % self.config.checkpoint_every == 0)
 
     def on_epoch_end(self, epoch, logs=None):
-        best = runs.best_row(self.recorder.rows)
-        is_best = best is not None and best["step"] == self.step
+        is_best = (runs.best_row(self.recorder.rows) or {}).get("step") == self.step
         ends = self.step == self.config.total_steps or self.model.stop_training
         self._save_if(self.step % self.config.checkpoint_every == 0 or ends or is_best)
 
@@ -377,9 +376,9 @@ class StateSaver(StepCounter):
         if numbers.any():
             self.writer.wait()
             number = min(numbers[numbers > 0])  # a launcher may send SIGTERM after Ctrl-C
-            updates = f"update {self.step} of {self.config.total_steps}"
             print(
-                f"stopped by {NAMES[number]} after {updates}, checkpoint {path}: "
+                f"stopped by {NAMES[number]} after update {self.step} of "
+                f"{self.config.total_steps}, checkpoint {path}: "
                 "the same command continues from there",
                 file=sys.stderr,
             )

@@ -48,7 +48,7 @@ class Meta(typing.TypedDict):
     files: dict[str, str]  # their checksums
 
 
-class CheckpointWriter:
+class CheckpointWriter(contextlib.AbstractContextManager):
     """Writes one checkpoint at a time in a thread, which only touches files.
 
     A `with` block waits for the last checkpoint. If an error ends the block, an error from the
@@ -83,9 +83,6 @@ class CheckpointWriter:
         future, self._future = self._future, None
         if future is not None:
             future.result()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, kind, error, traceback):
         try:
@@ -170,8 +167,8 @@ def _write(final, arrays, meta, others, keep):
     for left in final.parent.glob(f"{PENDING}*"):  # from processes that were killed
         if left.name < f"{PENDING}{final.name}.":  # later ones belong to the next checkpoint
             left.unlink(missing_ok=True)
-    older = [path for path in _newest_first(final.parent) if path.name <= final.name]
-    for path in older[keep:]:
+    older = (path for path in final.parent.glob("step_*") if path.name <= final.name)
+    for path in sorted(older, reverse=True)[keep:]:
         if meta["best"] is None or path.name != f"step_{meta['best']['step']:09d}":
             remove_folder(path)
 
@@ -208,7 +205,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
     """Returns the newest undamaged checkpoint; also removes what killed processes left."""
     recover(folder)
-    for path in _newest_first(folder):
+    for path in sorted(folder.glob("step_*"), reverse=True):
         try:
             read_meta(path)
             return path
@@ -216,10 +213,6 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
             text = f"Checkpoint {path} is damaged ({error}), and an earlier one is used instead"
             warnings.warn(text, stacklevel=3)
     return None
-
-
-def _newest_first(folder):
-    return sorted(folder.glob("step_*"), reverse=True)
 
 
 def load(

@@ -76,23 +76,20 @@ def _check(config, mode, cluster):
     backend, where = keras.backend.backend(), f"`distribution` {mode}"
     if instead := UNSUPPORTED.get((backend, mode)):
         raise ValueError(f"{where} does not exist on {backend}. {instead}")
-    excluded: dict[str, tuple[str, ...]] = {}  # why fields must keep their defaults
     if backend != "jax":
         every = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
-        excluded[every] = ("shard_state",)
+        check_defaults(config, ("shard_state",), every)
     if mode == "none":
-        excluded[where] = ("shard_state",)
-    else:
-        excluded[f"{where}, whose processes each see only their own loss at first"] = ("on_nan",)
-        if cluster:
-            alone = f"{where}, whose first process cannot run the model alone"
-            excluded[alone] = ("watch_every", "fewshot_every")
-        if backend == "tensorflow":
-            more = f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
-            excluded[more] = ("optimizer.accumulation_steps", "steps_per_execution")
-    for reason, names in excluded.items():
-        check_defaults(config, names, reason)
-    if backend != "jax" and mode != "none":
+        return check_defaults(config, ("shard_state",), where)
+    first = f"{where}, whose processes each see only their own loss at first"
+    check_defaults(config, ("on_nan",), first)
+    if cluster:
+        alone = f"{where}, whose first process cannot run the model alone"
+        check_defaults(config, ("watch_every", "fewshot_every"), alone)
+    if backend == "tensorflow":
+        more = f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
+        check_defaults(config, ("optimizer.accumulation_steps", "steps_per_execution"), more)
+    if backend != "jax":
         check_rules(config, None, IN_PARTS)
 
 

@@ -296,8 +296,7 @@ class TensorBoard(keras.callbacks.Callback):
         heat = attention_rollout(maps)[:, 0]  # the first token represents the image
         heat = heat[:, -np.prod(patch_grid(self.model)) :]  # without a class token
         heat = to_unit(heat.reshape(-1, *patch_grid(self.model), 1))  # (B, h, w, 1)
-        size = self.pictures.shape[1:3]
-        heat = keras.ops.image.resize(heat, size, data_format="channels_last")
+        heat = keras.ops.image.resize(heat, self.pictures.shape[1:3], data_format="channels_last")
         images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
         self.train.write_images(step, "attention", images)
 

@@ -168,11 +168,7 @@ def _huber(error):
     return ops.where(size <= 1, 0.5 * ops.square(error), size - 0.5)
 
 
-ERRORS: dict[str, Callable[[Any], Any]] = {
-    "mse": ops.square,
-    "mae": ops.absolute,
-    "huber": _huber,
-}
+ERRORS: dict[str, Callable[[Any], Any]] = {"mse": ops.square, "mae": ops.absolute, "huber": _huber}
 
 
 def split_known(targets):

@@ -246,6 +246,5 @@ def run_metrics(model, config) -> list:
     elif config.pretext.is_active:
         return ["accuracy"] if config.pretext.predicts_colors else []
     else:
-        made = METRICS.get(task_of(model).kind)
-        return made(model.output.shape[-1]) if made else []
+        return METRICS.get(task_of(model).kind, lambda outputs: [])(model.output.shape[-1])
     return [keras.metrics.MeanMetricWrapper(fn, name=name) for name, fn in functions.items()]

@@ -41,8 +41,7 @@ def _assign(costs, present):
     for row, cost, is_there in zip(matched, np.asarray(costs), np.asarray(present)):
         cost = np.nan_to_num(cost[:, is_there], nan=1e9, posinf=1e9, neginf=-1e9)
         predictions, objects = optimize.linear_sum_assignment(cost)
-        places = np.flatnonzero(is_there)[objects]
-        row[places] = predictions
+        row[np.flatnonzero(is_there)[objects]] = predictions
     return matched
 
 
@@ -102,8 +101,7 @@ class SetPrediction(Configured, keras.losses.Loss):
         classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)
         present = classes >= 0  # (B, M)
         costs = self._costs(ops.softmax(logits), boxes, ops.maximum(classes, 0), targets)
-        on_host = lookup("on_host")
-        matched = on_host(_assign, [costs, present])  # (B, M)
+        matched = lookup("on_host")(_assign, [costs, present])  # (B, M)
         is_present = ops.cast(present, boxes.dtype)
         rows = ops.one_hot(matched, tokens, dtype=boxes.dtype) * is_present[..., None]  # (B, M, T)
         assigned = ops.sum(rows, axis=1)  # (B, T), 0 or 1
