@@ -38,7 +38,7 @@ def table(name: str) -> str:
     }
     for size, arguments in different.items():
         if arguments:
-            rows[f"{size} besides"] = _values(arguments)
+            rows[f"{size} only"] = _values(arguments)
     lines = [f"| {name} | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
     return "\n".join(lines) + "\n"
 
