@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Features of pictures, and the most similar ones
 #
-# A model turns each picture into a vector. Vectors of similar pictures point the same way, so that
-# the nearest ones answer "which of my pictures look like this one?", and a nearest neighbor is a
-# classifier without training.
+# A model turns each picture into a vector. Vectors of similar pictures point in the same direction.
+# So the nearest vectors answer "which of my pictures look like this one?", and the nearest
+# neighbor's label classifies a picture without training.
 
 # %%
 # %pip install -q "vit-keras[search,hub,jax]" matplotlib
@@ -26,8 +26,8 @@ SMALL = bool(os.environ.get("SMALL"))  # a test runs the example with a small mo
 # %% [markdown]
 # ## Pictures
 #
-# The digits that scikit-learn ships stand in for yours. `old` is the collection, and `new` are the
-# pictures to look up.
+# scikit-learn's handwritten digits stand in for your pictures. `old` is the collection, and `new`
+# holds the pictures to look up.
 
 # %%
 folder = pathlib.Path(tempfile.mkdtemp())
@@ -42,9 +42,9 @@ for number, (pixels, label) in enumerate(zip(digits.images[:count], digits.targe
 # %% [markdown]
 # ## A vector for each picture
 #
-# DINOv2 learned without labels, and its features are good for search as they are. The table has one
-# row for each picture: its path, its label, and its vector. The job writes it in parts; after a
-# stop, the same lines go on where it stopped.
+# DINOv2 was trained without labels, and its features work well for search without fine-tuning. The
+# table has one row for each picture: its path, its label, and its vector. The job writes the table
+# in parts; if it is stopped, the same lines continue where it stopped.
 
 # %%
 if SMALL:
@@ -63,7 +63,7 @@ print(len(table), "vectors of", embedder.shape[0], "numbers")
 # %% [markdown]
 # ## Search
 #
-# Tables of up to 200 000 x 768 numbers are searched exactly. For larger ones,
+# Tables of up to 200,000 x 768 numbers are searched exactly. For larger ones,
 # `retrieval.open_index(table)` builds a graph that answers in milliseconds.
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Fine-tune a Vision Transformer in twenty lines
 #
-# Pictures lie in one folder for each class, such as `photos/cat/1.jpg`. The pre-trained model and
-# the new classifier are Keras models, so that `compile` and `fit` do the rest, on TensorFlow, JAX
-# or PyTorch.
+# The pictures are in one folder for each class, such as `photos/cat/1.jpg`. The pre-trained model
+# and the new classifier are Keras models, so `compile` and `fit` do the rest, on TensorFlow, JAX or
+# PyTorch.
 
 # %%
 # %pip install -q "vit-keras[data,weights,jax]"
@@ -25,7 +25,7 @@ SMALL = bool(os.environ.get("SMALL"))  # a test runs the example with a small mo
 # %% [markdown]
 # ## Pictures
 #
-# The digits that scikit-learn ships stand in for yours. Put the path of your own folder here
+# scikit-learn's handwritten digits stand in for your pictures. Put the path of your own folder here
 # instead.
 
 # %%
@@ -39,9 +39,9 @@ for number, (pixels, label) in enumerate(zip(digits.images, digits.target)):
 # %% [markdown]
 # ## Twenty lines
 #
-# S/16 of "How to train your ViT?" was pre-trained on ImageNet-21k; it is downloaded once, and
-# verified. `help(ViTS16)` lists the published weights. The features are the mean over all patches,
-# `(B, D)`.
+# This S/16, from "How to train your ViT?", was pre-trained on ImageNet-21k; it is downloaded once
+# and verified. `help(ViTS16)` lists the published weights. Its features are the mean over all
+# patches, `(B, D)`.
 
 # %%
 keras.utils.set_random_seed(0)
@@ -68,11 +68,11 @@ history = model.fit(train, validation_data=held_out, epochs=epochs, verbose=2).h
 print(f"accuracy on held-out pictures: {history['val_accuracy'][-1]:.2%}")
 
 # %% [markdown]
-# ## Keep it
+# ## Save the model
 #
 # The file opens in any Python with Keras after `import vit_keras`, and `vit-keras export` turns it
-# into files for servers and phones. The recipes of `vit-keras train --list` do the same with
-# augmentation, rates that fall from layer to layer, early stopping and exact resume.
+# into files for servers and phones. The recipes that `vit-keras train --list` prints do the same
+# with augmentation, learning rates that fall from layer to layer, early stopping and exact resume.
 
 # %%
 model.save(folder / "model.keras")

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # What a model looks at
 #
-# Attention, position embeddings, filters and features of a Vision Transformer as arrays, and as
-# pictures. The photographs come with scikit-learn.
+# This notebook shows the attention, position embeddings and features of a Vision Transformer as
+# arrays and as pictures. The photographs come with scikit-learn.
 
 # %%
 # %pip install -q "vit-keras[data,weights,jax]" matplotlib
@@ -35,9 +35,9 @@ images = np.asarray(images)  # (2, height, width, 3) in [-1, 1]
 # %% [markdown]
 # ## Attention
 #
-# `attention_maps` gives all weights of softmax(q kᵀ / √d), Eq. 7 of the paper: `(B, layers, heads,
-# N, N)`. The rollout multiplies them over the layers and says how much of each patch reaches the
-# class token (Figure 6 of the paper). It is brighter where the model looks.
+# `attention_maps` returns all weights of softmax(q kᵀ / √d), Eq. 6 of the paper: `(B, layers,
+# heads, N, N)`. The rollout multiplies them over the layers and says how much of each patch reaches
+# the class token (Figure 6 of the paper). It is brighter where the model looks.
 
 # %%
 attention = models.attention_maps(model).predict(images, verbose=0)
@@ -55,8 +55,8 @@ for row, picture, rollout in zip(axes, pictures, views.rollout):
 plt.show()
 
 # %% [markdown]
-# How far each head looks, in pixels, from layer to layer (Figure 7, right): some heads of the first
-# layers look everywhere, and others at their neighbors.
+# The next figure shows how far each head looks, in pixels, from layer to layer (Figure 7, right):
+# in the first layers, some heads look everywhere, and others only at neighboring patches.
 
 # %%
 layers = np.arange(len(views.distance_px))
@@ -68,8 +68,9 @@ plt.show()
 # %% [markdown]
 # ## Positions
 #
-# The cosine similarity of the position embedding of each patch to all others (Figure 7, center).
-# Trained ones know rows and columns, although nobody told them; random ones know nothing.
+# This figure shows the cosine similarity of each patch's position embedding to all others (Figure
+# 7, center). Trained embeddings reflect rows and columns, which the model had to discover by
+# itself; random ones do not.
 
 # %%
 similarity = inspection.position_similarity(model)  # (rows, columns, rows, columns)
@@ -83,8 +84,8 @@ plt.show()
 # %% [markdown]
 # ## Features
 #
-# The first three principal components of the patches' features as red, green and blue: patches of
-# one color have similar features.
+# This figure shows the first three principal components of the patches' features as red, green and
+# blue: patches with the same color have similar features.
 
 # %%
 components = inspection.feature_components(model, images)  # {block: (B, rows, columns, 3)}

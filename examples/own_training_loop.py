@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Your own training loop
 #
-# `model.fit` is a loop over batches: a loss, its gradients, an update. Here are the same few lines
-# in JAX, PyTorch and TensorFlow, around the same model and the same optimizer. Their losses
-# equal those that `fit` reports, step by step: start from them, and change what you need.
+# `model.fit` is a loop over batches: a loss, its gradients, an update. This notebook writes this
+# loop in JAX, PyTorch and TensorFlow, with the same model and the same optimizer. The losses equal
+# those that `fit` reports, step by step. Start from these loops, and change what you need.
 
 # %%
 # %pip install -q "vit-keras[data,weights,jax]"
@@ -25,7 +25,7 @@ SIDE, STEPS, BATCH, RATE = (32, 6, 16, 1e-2) if SMALL else (224, 100, 32, 1e-4)
 # %% [markdown]
 # ## Pictures, a model and an optimizer
 #
-# The digits that scikit-learn ships stand in for your pictures. `batches` yields the same ones
+# scikit-learn's handwritten digits stand in for your pictures. `batches` yields the same batches
 # whenever it is called. The model returns logits, `(B, 10)`.
 
 # %%
@@ -58,9 +58,9 @@ loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # %% [markdown]
 # ## JAX
 #
-# Functions of JAX have no side effects, so the values of all variables go in and come out:
+# JAX functions have no side effects, so the values of all variables go in and come out:
 # `stateless_call` computes the model, and `stateless_apply` the update. The values that are not
-# trained hold the seeds of dropout, among others. At the end, the values go back into the model.
+# trained include the seeds of dropout. At the end, the values are assigned to the model.
 
 
 # %%
@@ -94,8 +94,8 @@ def jax_loop(model, optimizer):
 # %% [markdown]
 # ## PyTorch
 #
-# The model is a `torch.nn.Module`, and each variable's `value` is a parameter of it. `torch.optim`
-# takes them as well, by `model.parameters()`.
+# The model is a `torch.nn.Module`, and each variable's `value` is one of its parameters. An
+# optimizer of `torch.optim` works, too: pass it `model.parameters()`.
 
 
 # %%
@@ -155,6 +155,6 @@ print("own loop:", np.round(losses[:6], 4))
 print("fit:     ", np.round(history["loss"][:6], 4))
 
 # %% [markdown]
-# `model` is trained now as `reference` is: save it with `model.save("model.keras")`, and export it
-# with `vit-keras export`. What a loop of your own leaves out is in `vit-keras train`: evaluations,
-# checkpoints that continue to the same bits, several devices, and averages of the weights.
+# `model` is now trained like `reference`: save it with `model.save("model.keras")`, and export it
+# with `vit-keras export`. `vit-keras train` adds what your own loop lacks: evaluations, checkpoints
+# that continue to the same bits, several devices, and averages of the weights.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A segmentation head
 #
-# `models.segmenter` puts a decoder on the blocks of an encoder and gives the logits of each pixel,
-# `(B, H, W, classes)`. The pictures here are handwritten digits on crops of two photographs, all
-# from scikit-learn, and the masks say which pixels are ink.
+# `models.segmenter` puts a decoder on the blocks of an encoder and returns the logits of each
+# pixel, `(B, H, W, classes)`. The pictures here are handwritten digits on crops of two photographs,
+# all from scikit-learn, and the masks say which pixels are ink.
 
 # %%
 # %pip install -q "vit-keras[data,weights,jax]" matplotlib
@@ -25,8 +25,8 @@ SIDE = 32 if SMALL else 224  # pixels
 # %% [markdown]
 # ## Pictures and masks
 #
-# A mask holds the number of the class of each pixel: 0 for the background and 1 for ink. Pixels of
-# 255 would have no class, and count nowhere. Training pictures show the left halves of the
+# A mask holds the class number of each pixel: 0 for the background and 1 for ink. Pixels with 255
+# would have no class, and would be ignored. Training pictures show the left halves of the
 # photographs, and test pictures their right halves.
 
 # %%
@@ -54,8 +54,8 @@ train, test = draw(128 if SMALL else 2000, right=0), draw(32 if SMALL else 200, 
 # %% [markdown]
 # ## Model
 #
-# `decoder="linear"` would be one dense layer on the last map. "multilevel" adds up four blocks, and
-# doubles the resolution of the map twice.
+# `decoder="linear"` would be one dense layer on the last feature map. "multilevel" adds the outputs
+# of four blocks, and doubles the resolution of the map twice.
 
 # %%
 keras.utils.set_random_seed(0)
@@ -77,7 +77,7 @@ scores = model.evaluate(*test, verbose=0, return_dict=True)
 print(f"mean IoU on test pictures: {scores['iou']:.2%}")
 
 # %% [markdown]
-# ## What it sees
+# ## Predicted masks
 
 # %%
 predicted = model.predict(test[0][:6], verbose=0).argmax(axis=-1)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Serve a model over HTTP
 #
-# An exported SavedModel holds everything from pixels to probabilities, so a server needs TensorFlow
-# alone: neither vit_keras nor Keras. This one is forty lines, and speaks the requests of TensorFlow
-# Serving, which you can put in its place.
+# An exported SavedModel holds everything from pixels to probabilities, so a server needs only
+# TensorFlow, neither vit_keras nor Keras. The server in this notebook has forty lines and accepts
+# the requests of TensorFlow Serving, which can replace it.
 
 # %%
 # %pip install -q "vit-keras[export,jax]"
@@ -49,8 +49,9 @@ print(rows[0]["file"], f"differs from Keras by {rows[0]['largest_difference']:.1
 # %% [markdown]
 # ## The server
 #
-# It is a script of its own, with `tf.saved_model.load` and Python's `http.server`. In a request,
-# `instances` has one entry for each picture: its pixels from 0 to 255, rows of columns of channels.
+# The server is a separate script that uses `tf.saved_model.load` and Python's `http.server`. In a
+# request, `instances` has one entry for each picture: its pixels from 0 to 255, as nested lists of
+# rows, columns and channels.
 
 # %%
 SERVER = '''
@@ -106,9 +107,9 @@ address = next(line.strip() for line in server.stdout if line.startswith("http:/
 print("listens at", address)
 
 # %% [markdown]
-# ## Ask it
+# ## Send a request
 #
-# The client cuts and resizes the picture, and the graph does all the rest.
+# The client crops and resizes the picture, and the exported model does everything else.
 
 # %%
 height, width = model.input_shape[1:3]
@@ -135,7 +136,7 @@ print("class", probabilities.argmax(), f"with probability {probabilities.max():.
 print(f"Keras' own answer differs by {np.abs(probabilities - expected).max():.1e}")
 
 # %% [markdown]
-# What is no picture of the model's size is refused, and the server goes on.
+# A request that is not a picture of the model's size is refused, and the server keeps running.
 
 # %%
 refused = ask([picture[:1].tolist()])
@@ -147,8 +148,8 @@ server.wait()
 # %% [markdown]
 # ## TensorFlow Serving
 #
-# The image `tensorflow/serving` takes the same folder and the same requests, and puts several of
-# them into one batch. It reads the model from a folder that is named for its version:
+# The Docker image `tensorflow/serving` uses the same folder, accepts the same requests, and can put
+# several of them into one batch. It reads the model from a folder that is named for its version:
 #
 #     mkdir -p models/vit && cp -r export/saved_model models/vit/1
 #     docker run -p 8501:8501 -v $PWD/models:/models -e MODEL_NAME=vit tensorflow/serving
