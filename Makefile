@@ -1,5 +1,5 @@
 # Each command sets up `.venv` first.
-#   make train   trains, evaluates and exports the main job
+#   make train   trains, evaluates and exports a model of the digits
 #   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 #   make nightly the long sweeps that the suite leaves out
