@@ -57,8 +57,7 @@ loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 # %% [markdown]
 # ## JAX
-#
-# JAX functions have no side effects, so the values of all variables go in and come out:
+# A JAX function has no side effects, so the values of all variables go in and come out:
 # `stateless_call` computes the model, and `stateless_apply` the update. The values that are not
 # trained include the seeds of dropout. At the end, the values are assigned to the model.
 

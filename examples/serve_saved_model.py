@@ -49,7 +49,7 @@ print(rows[0]["file"], f"differs from Keras by {rows[0]['largest_difference']:.1
 # %% [markdown]
 # ## The server
 #
-# The server is a separate script that uses `tf.saved_model.load` and Python's `http.server`. In a
+# This is a separate script that uses `tf.saved_model.load` and Python's `http.server`. In a
 # request, `instances` has one entry for each picture: its pixels from 0 to 255, as nested lists of
 # rows, columns and channels.
 
