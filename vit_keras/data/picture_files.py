@@ -111,7 +111,7 @@ def decode(
         if deep := read_deep(data):
             picture = choose_channels(*deep, channels, bands)
         else:
-            with open_encoded(data) as opened:
+            with open_encoded(bytes(data)) as opened:
                 picture = _converted(upright(opened), channels, bands)
         picture = depth.at_levels(picture, levels)
     return as_picture(picture) if isinstance(picture, np.ndarray) else picture

@@ -201,7 +201,7 @@ class TileOptions:
 
 
 def refuse_tiles(options: TileOptions | None, kind: str) -> None:
-    """Raises ValueError if tiles are asked of a model of classes, labels or numbers."""
+    """Raises ValueError if `tiles` is set for a model of classes, labels or numbers."""
     if options is not None and options.tiles:
         raise ValueError(f"`tiles` needs a model of masks or boxes. Received: a model of {kind}")
 
