@@ -132,6 +132,11 @@ RULES: tuple[Rule, ...] = (
     *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
     needs("label_smoothing", "loss", None, "softmax"),
     (("calibrate", "data.dev_percent"), *NEEDS),
+    (
+        ("calibrate", "sweep"),
+        ONE_OF_TWO[0],
+        "the last runs of a sweep train on all images, which leaves none to calibrate on",
+    ),
     (("lora.rank", "model.weights"), *NEEDS),
     (
         ("augment.crop", "task"),
