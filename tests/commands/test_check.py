@@ -101,6 +101,23 @@ def test_files_that_are_not_read_are_named(root, rng, report):
     assert "kinds" not in found  # no picture is opened
 
 
+def test_a_folder_without_classes_is_judged_as_its_run_opens_it(clean, tmp_path, report):
+    flat, held_out = tmp_path / "flat", tmp_path / "held_out"
+    for path in (*clean.glob("ant/*.png"), *clean.glob("bee/*.png")):
+        flat.mkdir(exist_ok=True)
+        shutil.copy(path, flat / f"{path.parent.name}_{path.name}")
+    found = report(flat, "--data.label_pattern", "^([a-z]+)_", "--data.test_percent", "50")
+    assert found["pictures"] == {of: {"ant": 15, "bee": 6} for of in ("train", "test")}
+    found = report(flat, "--pretext.objective", "mae")
+    assert found["images"] == {"train": 38, "test": 4} and found["kinds"] == {"RGB": 42}
+    assert "pictures" not in found and found["duplicates"] == found["warnings"] == []
+    assert "none in any folder, and 42 outside" in report(flat, code=1)["problems"][0]
+    shutil.copytree(clean, held_out / "val")
+    split = ("--data.train_split", "val[:80%]", "--data.test_split", "val[80%:]")
+    found = report(held_out, *split, "--quick")
+    assert sum(map(sum, (of.values() for of in found["pictures"].values()))) == 52
+
+
 def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, capsys):
     bad = root / "ant" / "07.png"
     bad.write_bytes(bad.read_bytes()[:100])

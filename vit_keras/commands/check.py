@@ -62,9 +62,10 @@ def run(options: argparse.Namespace) -> None:
         )
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
-    is_folder = kind == "folder" and os.path.isdir(path)
+    is_folder, known = kind == "folder" and os.path.isdir(path), options.run.data
     if is_folder and not (data.holds_masks(path) or data.holds_boxes(path)):
-        review.add_files(data.read_layout(path))
+        layout = data.read_layout(path, trains="train" in known.train_split)
+        review.add_files(layout, options.run.learns_labels and not known.label_pattern)
     if not review.problems:
         _look(options, review, out.get(".html"))
     verdict = {"problems": review.problems, "warnings": review.warnings}
@@ -101,7 +102,8 @@ def _look(options, review, page):
     """Adds the findings from the splits and their pictures; writes wrong labels to a page."""
     run, splits = options.run, {}
     try:
-        dataset = data.load(run.dataset, run.model.channels or 3, run.data, run.task)
+        loaded = run.model.channels or 3, run.data, run.task, run.learns_labels
+        dataset = data.load(run.dataset, *loaded)
         splits = dataset.splits
         splits = data.splits_of_run(dataset, run.data)
     except (ValueError, OSError) as error:
@@ -126,10 +128,10 @@ def _look(options, review, page):
 def _add_label_issues(options, dataset, splits, review, page):
     """Adds the labels that a model's features contradict, and writes them to a page."""
     predictor, trained = evaluation.open_predictor(options.model)
-    if predictor.model is None or dataset.kind != "classes":
+    if predictor.model is None or dataset.kind != "classes" or not dataset.class_names:
         raise UsageError(
             "`--model` must be a run or a checkpoint, and the labels must be classes. Received: "
-            f"{options.model!r} for {dataset.kind}"
+            f"{options.model!r} for {dataset.kind if dataset.class_names else 'no labels'}"
         )
     model = (evaluation.early_features if trained else evaluation.feature_model)(predictor.model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]

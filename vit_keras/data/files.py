@@ -104,7 +104,8 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         return _with_boxes(path)
     layout = read_layout(path, trains="train" in config.train_split)
     few = len(layout.classes) < LABEL_KINDS["classes"].least
-    roots = layout.roots.items()
+    held_out = [root for split, root in layout.roots.items() if split != "train"]
+    roots = [row for row in layout.roots.items() if row[0] != "train" or row[1] not in held_out]
     if config.label_pattern or (not labeled and (layout.problems or layout.loose or few)):
         pictures = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
         (files, splits), pattern = _in_order(path, pictures), config.label_pattern

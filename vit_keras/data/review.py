@@ -108,8 +108,9 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
         ImportError: If a package of the extra `data` is not installed.
     """
     jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
-    text = LABEL_KINDS[dataset.kind].text
-    return read_ahead(lambda job: _look(*job, lambda label: text(label, dataset.class_names)), jobs)
+    names, text = dataset.class_names, LABEL_KINDS[dataset.kind].text
+    text_of = lambda label: text(label, names) if names else "no label"
+    return read_ahead(lambda job: _look(*job, text_of), jobs)
 
 
 def _look(split_name, split, index, text):
@@ -260,8 +261,8 @@ class Review:
         if names:
             self.warnings.append(f"{what}: {listed(map(on_one_line, names))}{advice}")
 
-    def add_files(self, layout: Layout) -> None:
-        """Adds the findings from the names of a folder's files."""
+    def add_files(self, layout: Layout, needs_classes: bool = True) -> None:
+        """Adds the findings from the names of a folder's files, and of its folders of classes."""
         unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
         others = {*layout.others}.difference(unsupported)
         kinds = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
@@ -271,12 +272,12 @@ class Review:
             "in_no_class": layout.loose,
             "unused_folders": layout.unused,
         }
-        loose = layout.classes and layout.loose
+        loose = needs_classes and layout.classes and layout.loose
         splits = f". The splits are {', '.join(layout.roots)}"
         self.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
         self.warn(loose, "pictures outside folders of classes are left out", ". Move them into one")
         self.warn(layout.unused, "folders that are not splits are left out", splits)
-        self.problems += layout.problems
+        self.problems += layout.problems if needs_classes else []
 
     def add_labels(self, dataset: Dataset, splits: dict[str, Split]) -> None:
         """Adds the findings from the labels of some splits, training images first."""
@@ -305,7 +306,7 @@ class Review:
                 }
                 for key, split in splits.items()
             }
-        else:
+        elif names:
             self._add_counts(count_classes(dataset, splits))
 
     def _add_counts(self, counts: dict[str, dict[str, int]]) -> None:
