@@ -65,6 +65,17 @@ def read_by_loops(weights, grid):
     return row[len(weights) - patches :].reshape(grid)
 
 
+def test_pixels_that_fill_no_patch_do_not_lengthen_distances(rng):
+    kept = randomize(VisionTransformer((8, 12), 4, **SMALL), rng)
+    whole = VisionTransformer((11, 15), 4, **SMALL, crop_to_patches=True)
+    whole.set_weights(kept.get_weights())
+    images = rng.uniform(-1, 1, (2, 11, 15, 3)).astype("float32")
+    views = inspection.attention_views(whole, images)
+    assert_close(
+        views.distance_px, inspection.attention_views(kept, images[:, :8, :12]).distance_px
+    )
+
+
 def test_attention_views_equal_loops(case):
     model, images, grid, attention = case
     views = inspection.attention_views(model, images, batch=2)  # 2 images and 1

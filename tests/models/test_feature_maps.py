@@ -20,6 +20,7 @@ from vit_keras.models import (
     segmenter,
     with_image_size,
 )
+from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 
@@ -168,6 +169,13 @@ def test_maps_that_do_not_cover_the_images_have_no_masks(build, size):
     assert feature_pyramid(encoder, levels=(8,)).output is not None  # the stride is 8, not 18 // 2
     with pytest.raises(ValueError, match=f"stride, 8x8 pixels.*{size}"):
         segmenter(encoder, 4)
+
+
+def test_a_segmenter_is_not_resized_to_a_size_that_its_patches_do_not_cover(encoder):
+    model = segmenter(encoder, 4)
+    model.resizing = Resizing(crops=True)
+    with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
+        with_image_size(model, (15, 24))
 
 
 def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path):

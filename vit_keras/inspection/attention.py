@@ -15,7 +15,7 @@ import numpy as np
 from vit_keras import models
 from vit_keras.models import attention_rollout
 from vit_keras.models.description import count_registers, has_class_token
-from vit_keras.models.surgery import backbone_of
+from vit_keras.models.surgery import backbone_of, covered_size
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
@@ -23,7 +23,7 @@ def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.nd
 
     Args:
         grid: The rows and columns of patches, (h, w).
-        image_size: (height, width) of the input image in pixels.
+        image_size: (height, width) of the pixels that the patches cover.
 
     Returns:
         Distances in pixels, `(h·w, h·w)`.
@@ -44,7 +44,7 @@ def attention_distance(
     Args:
         attention: Attention weights `(B, L, H, N, N)`, as `models.attention_maps` returns them.
         grid: The rows and columns of patches, (h, w).
-        image_size: (height, width) of the input image in pixels.
+        image_size: (height, width) of the pixels that the patches cover.
 
     Returns:
         Distances in pixels `(L, H)`, averaged over queries and images.
@@ -202,7 +202,7 @@ def attention_views(
         (12, 12)
     """
     model = backbone_of(model)
-    grid, size = models.patch_grid(model), tuple(model.input_shape[1:3])
+    grid, size = models.patch_grid(model), covered_size(model)
     place, num_registers = (grid, has_class_token(model)), count_registers(model)
     batches = []
     for attention in _attention(models.attention_maps(model), images, batch):

@@ -16,7 +16,7 @@ from vit_keras.inspection.attention import AttentionViews, attention_views, patc
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
-from vit_keras.models.surgery import backbone_of, windowed_blocks
+from vit_keras.models.surgery import backbone_of, covered_size, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 
 ACROSS = 15  # the number of characters of a title that fit along a picture's side
@@ -120,7 +120,7 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
 def _attention_distance(subject) -> Drawn:
     """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
     distance, label = subject.attention.distance_px, "mean attention distance (pixels)"
-    even = patch_distances(patch_grid(subject.model), subject.model.input_shape[1:3]).mean()
+    even = patch_distances(patch_grid(subject.model), covered_size(subject.model)).mean()
     return _heads_over_depth(distance, label, even, "uniform attention"), {"pixels": distance}
 
 

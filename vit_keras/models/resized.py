@@ -7,7 +7,7 @@ import keras
 from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
 from vit_keras.layers.common import pair
 from vit_keras.models import surgery
-from vit_keras.models.description import copy_description, resizing_of
+from vit_keras.models.description import copy_description, resizing_of, task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.support import resizing
@@ -38,9 +38,10 @@ def with_image_size(
 
     Raises:
         ValueError: If the patch size, or a hybrid's total stride, does not divide `image_size` and
-            `model.resizing.crops` is False; if `interpolation` is unknown; if the model has
-            "relative" position embeddings, which fit only one grid of patches; or if `image_size`
-            is None and the model has layers for one grid, such as windows or a segmentation head.
+            `model.resizing.crops` is False or the task is masks; if `interpolation` is unknown; if
+            the model has "relative" position embeddings, which fit only one grid of patches; or if
+            `image_size` is None and the model has layers for one grid, such as windows or a
+            segmentation head.
 
     Example:
         >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
@@ -121,7 +122,7 @@ def _resized(
         config = layer.get_config()
         if patch_size is not None and isinstance(layer, PatchEmbedding):
             config["patch_size"] = patch_size
-        if isinstance(layer, PatchEmbedding):
+        if isinstance(layer, PatchEmbedding) and task_of(model).kind != "masks":
             config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
         if config.get("grid") is not None:  # the new PatchEmbedding has been cloned already
             config["grid"] = surgery.grid_of_layers(cloned, model.name)

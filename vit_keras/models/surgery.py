@@ -209,6 +209,16 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
     return grid_of_layers(model.layers, model.name)
 
 
+def covered_size(model: keras.Model) -> tuple[int, int]:
+    """Returns the height and width in pixels of the part of an image that patches cover."""
+    model = backbone_of(model)
+    embedding = _embedding_of(model.layers, model.name)
+    sizes = (model.input_shape[1:3], embedding.input.shape[1:3], embedding.patch_size)
+    strides = (whole // cut * patch for whole, cut, patch in zip(*sizes))
+    height, width = (count * stride for count, stride in zip(patch_grid(model), strides))
+    return height, width
+
+
 def grid_of_layers(layers, name: str) -> tuple[int, int]:
     """Like `patch_grid`, but takes layers that have been called and the name of their model."""
     embedding = _embedding_of(layers, name)
@@ -415,9 +425,9 @@ def blocks_of(model: keras.Model) -> list[Block]:
             stride *= layer.strides
             blocks.append(Block(layer, (stride, stride)))
         elif isinstance(layer, EncoderBlock):
-            embedding = _embedding_of(model.layers, model.name)  # of pixels, or of a ResNet's map
-            cells = zip(model.input_shape[1:3], embedding.input.shape[1:3], embedding.patch_size)
-            height, width = (pixels // places * patch for pixels, places, patch in cells)
+            height, width = (
+                size // count for size, count in zip(covered_size(model), patch_grid(model))
+            )
             blocks.append(Block(layer, (height, width)))
     if not blocks:
         raise ValueError(
