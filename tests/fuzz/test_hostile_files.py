@@ -55,7 +55,7 @@ POINTER = r"is a Git LFS pointer\. Run `git lfs pull`"
         (NPZ, "entry twice", r"a\.npz' must hold each name once, .* Received: .* twice"),
         (PTH, "runs code", "holds Python objects.*, which loading would run"),
         (PTH, "strides of 0", "times the bytes of their file.* claim 4000000002072 bytes"),
-        (PTH, "sparse", r"must be floating-point\. Received: .* Sparse layout"),
+        (PTH, "sparse", r"must be floats\. Received: .* Sparse layout"),
         (TENSORS, "offsets outside", "is not a safetensors file"),
         (TENSORS, "note of lists", "note in .* is damaged .its `architecture` must be an object"),
         (TENSORS, "pointer of git", POINTER),

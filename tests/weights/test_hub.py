@@ -252,7 +252,7 @@ def test_an_interrupted_download_is_no_model_and_can_be_repeated(
 def test_what_a_hub_says_of_shards_is_compared(serve_hub, shards):
     server = serve_hub(contents(shards))
     server.lies = {"names": [INDEX, FIRST, "config.json"]}
-    with pytest.raises(ValueError, match=rf"must hold the shards .*: {SECOND}"):
+    with pytest.raises(ValueError, match=rf"lacks shards .*: {SECOND}"):
         weights.local_path(ADDRESS)
 
 

@@ -117,9 +117,7 @@ def _download(hub, address, commit, names):
     path = _file(hub, address, commit, weights)
     shards = [f"{os.path.dirname(weights)}/{name}".lstrip("/") for name in shards_of(path)]
     if commit and (absent := [name for name in shards if name not in names]):
-        raise DamagedFile(
-            f"{address} must hold the shards that its {weights} names. Missing: {listed(absent)}"
-        )
+        raise DamagedFile(f"{address} lacks shards that its {weights} names: {listed(absent)}")
     for name in shards:
         _file(hub, address, commit, name)
     return path if address.file in names else os.path.dirname(path)

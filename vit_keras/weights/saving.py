@@ -207,11 +207,8 @@ def _target(row, path):
         return suffix, False
     if row.folder_name and not os.path.splitext(path)[1]:
         return row.suffixes[0], True
-    folder = " or a folder" if row.folder_name else ""
-    raise ValueError(
-        f"{row.name} weights are written to {' or '.join(row.suffixes)} files{folder}. "
-        f"Received: {path!r}"
-    )
+    folder = ", or be a folder" if row.folder_name else ""
+    raise ValueError(f"`path` must end in {' or '.join(row.suffixes)}{folder}. Received: {path!r}")
 
 
 def _save_native(model, path, suffixes=(".keras", ".weights.h5")):
@@ -244,9 +241,7 @@ def _tensors(model, row, arch, config):
         theirs = link.write(*(np.asarray(array, "float32") for array in ours))
         yield from zip(link.theirs, map(np.ascontiguousarray, theirs))
     if variables:
-        raise ValueError(
-            f"{row.name} files have no place for {', '.join(variables)} of model {model.name!r}"
-        )
+        raise ValueError(f"{row.name} files have no place for the model's {', '.join(variables)}")
 
 
 # The layer that a classifier reads, if its name differs from the classifier's.
@@ -280,10 +275,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
     """Yields how the answers of the format's own code will differ, for images `(H, W, C)`."""
     activation = getattr(arch, "classifier_activation", None)
     if activation is not None and not (row.holds_activation and is_folder):
-        yield (
-            f"has no place for the classifier's activation {activation!r}: the outputs there will "
-            "be logits"
-        )
+        yield f"has no place for the classifier's activation {activation!r}: outputs will be logits"
     for field in arch.numerics_fields:
         here, there = getattr(ours, field), getattr(theirs, field)
         there = getattr(Numerics(), field) if there is None else there
@@ -295,13 +287,10 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
     if not row.folder_name or is_folder:  # otherwise only its folders hold a preprocessing
         pictures, others = ours.preprocessing, theirs.preprocessing
         if names := _differences(pictures, others, shape):
-            there, here = (
-                ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
-                for pixels in (others, pictures)
-            )
+            said = lambda pixels: ", ".join(f"{name}={getattr(pixels, name)!r}" for name in names)
             yield (
-                f"prepares pictures with {there} and this model with {here}, which cannot be "
-                "written: probabilities of the same picture will differ there"
+                f"prepares pictures with {said(others)} and this model with {said(pictures)}, "
+                "which cannot be written: probabilities of the same picture will differ there"
             )
         elif pictures.crop_fraction and others.rounding != "none" and shape[0] != shape[1]:
             yield (
@@ -309,10 +298,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
                 "probabilities of the same picture will differ there"
             )
     if is_folder and shape[-1] == 1:
-        yield (
-            "does not turn pictures gray as this model's preprocessing does: pass gray pictures to "
-            "its code"
-        )
+        yield "does not turn pictures gray as this model does: pass gray pictures to its code"
 
 
 def _differences(ours, theirs, shape):

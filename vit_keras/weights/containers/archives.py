@@ -114,9 +114,7 @@ def npy_header(file, label: str):
         shape, fortran_order, dtype = read(file)
     is_possible = min(shape, default=0) >= 0 and len(shape) <= MOST_AXES and dtype.itemsize
     if not is_possible or dtype.hasobject or dtype.subdtype is not None:
-        raise DamagedFile(
-            f"{label} must be an array of numbers. Received: {dtype} of shape {short(shape)}"
-        )
+        raise DamagedFile(f"{label} must hold numbers. Received: {dtype} of shape {short(shape)}")
     return shape, fortran_order, dtype
 
 
@@ -204,7 +202,7 @@ class TorchTensors(Reader):
         self.left -= tensor.numel() * tensor.element_size()
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
-        with readable(f"Weights must be floating-point. Received: {name!r} in {self.path!r}"):
+        with readable(f"Weights must be floats. Received: {name!r} in {self.path!r}"):
             return tensor.detach().numpy()  # fails for float8, sparse, …
 
     def close(self):

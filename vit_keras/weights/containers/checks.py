@@ -72,7 +72,7 @@ def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
         return array.astype(np.float32)
     if array.dtype not in (np.float32, np.float64):
         raise DamagedFile(
-            f"Weights must be floating-point. Received: {name!r} of {array.dtype} in {path!r}"
+            f"Weights must be floats. Received: {name!r} of {array.dtype} in {path!r}"
         )
     return array
 
@@ -310,7 +310,7 @@ class SafetensorsTensors(Reader):
         if self.left <= 0:
             self.close()  # before opening another map
             self.file, self.left = self._mapped(), MAPPED_BYTES
-        with readable(f"Weights must be floating-point. Received: {name!r} in {self.path!r}"):
+        with readable(f"Weights must be floats. Received: {name!r} in {self.path!r}"):
             array = self.file.get_tensor(name)
         self.left -= array.nbytes
         return array

@@ -116,10 +116,7 @@ class DinoV3(Format):
             ours = 1 / rotary_frequencies(head_size, rope)
             if periods is None or np.allclose(ours, periods, 1e-5):
                 return {**arguments, "rope": rope}
-        raise ValueError(
-            f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
-            f"Received: {periods}"
-        )
+        raise ValueError(f"DINOv3's {PERIODS!r} must be powers of 100. Received: {periods}")
 
     def numerics(self, shapes, config):
         """Recognizes satellite models by their norm for local crops, which the web 7B also has."""

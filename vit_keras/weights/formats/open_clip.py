@@ -142,12 +142,8 @@ class OpenClip(Format):
             **({"act_kwargs": {"approximate": "tanh"}} if arch.gelu == "tanh" else {}),
         }
         pixels = numerics.preprocessing
-        model = {
-            "embed_dim": arch.num_classes,
-            "quick_gelu": arch.gelu == "quick",
-            "vision_cfg": vision,
-            "text_cfg": {},
-        }
+        model = {"embed_dim": arch.num_classes, "quick_gelu": arch.gelu == "quick"}
+        model |= {"vision_cfg": vision, "text_cfg": {}}
         preprocess = {
             "mean": list(pixels.mean) * (3 // len(pixels.mean)),
             "std": list(pixels.std) * (3 // len(pixels.std)),

@@ -151,8 +151,7 @@ def _one_of(prefixes, which, path):
         ranked = exact or averaged
     if len(ranked) != 1 and (which or _rank(labels[ranked[0]]) == _rank(labels[ranked[1]])):
         raise ValueError(
-            f"`which` must name one set of weights: {path!r} holds {held}. Received: "
-            f"which={which!r}"
+            f"`which` must name one of the sets {held} in {path!r}. Received: which={which!r}"
         )
     first, others = ranked[0], [p for p in prefixes if p != ranked[0]]
     remark = f"holds the weights {held}: {labels[first]!r} is loaded; `which=` chooses another"
@@ -231,11 +230,9 @@ def check_held(row: Format, arch, model, config: dict) -> None:
     here, there = _decisive(arch.arguments), _decisive({"classifier": arch.classifier, **read})
     names = [name for name in here if name in row.as_read(arch) or name not in NUMERICS]
     if others := [name for name in names if here[name] != there.get(name, here[name])]:
-        received, read_as = (
-            ", ".join(f"{name}={values[name]!r}" for name in others) for values in (here, there)
-        )
+        said = lambda values: ", ".join(f"{name}={values[name]!r}" for name in others)
         raise ValueError(
-            f"{refusal}, which would be read as one with {read_as}. Received: {received}. "
+            f"{refusal}, which would be read as one with {said(there)}. Received: {said(here)}. "
             "Save it as .keras or .weights.h5, or in the format of its family"
         )
 

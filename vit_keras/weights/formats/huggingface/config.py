@@ -65,11 +65,7 @@ def read_config(config: dict, names: set[str]) -> tuple[ModelType, dict[str, Any
     tower = tower_config(config)
     said = tower.get("model_type")
     name = by_names(names).name if said is None else TOWERS.get(said, said)
-    if name not in MODEL_TYPES:
-        raise ValueError(
-            f"`model_type` in config.json must be one of {', '.join(map(repr, MODEL_TYPES))}. "
-            f"Received: {name!r}"
-        )
+    check_choice(name, MODEL_TYPES, "model_type")
     row = MODEL_TYPES[name]
     if names and not row.held <= names:
         raise ValueError(

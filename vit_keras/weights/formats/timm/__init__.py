@@ -199,12 +199,8 @@ def _eva(arch):
 
 def _rope(arch, rope: Rope) -> dict[str, Any]:
     kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
-    arguments = {
-        "rope_type": kind,
-        "rope_temperature": rope.base,
-        "rope_grid_offset": rope.offset,
-        **_rope_order(arch),
-    }
+    arguments = {"rope_type": kind, "rope_temperature": rope.base, "rope_grid_offset": rope.offset}
+    arguments |= _rope_order(arch)
     if kind == "cat" and rope.reference is not None:
         arguments["ref_feat_shape"] = list(rope.reference)
     elif kind == "cat" and arch.layer_norm_epsilon == 1e-5 and arch.options.layer_scale is None:
