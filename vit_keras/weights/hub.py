@@ -213,13 +213,9 @@ def _failure(address, error, missing, refused) -> OSError:
 
 # The names of weights in a folder; the first that exists is read.
 FOLDER_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "model.weights.h5",
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.bin",
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json", "model.weights.h5"),
+    *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
 )
 # If none of them exists, the only file of one of these kinds is read, unless it is a shard.
 OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")

@@ -16,14 +16,9 @@ from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.architectures import Numerics, architecture_of, grid_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
+from vit_keras.support import resizing as resizers
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.support.resizing import (
-    change_channels,
-    resample_patch_kernel,
-    resize_position_embeddings,
-    resize_relative_table,
-)
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.description import variant_name
@@ -188,11 +183,11 @@ def resize(
         if array.shape == shape:
             return array
         if path in ROOTS and array.shape[:2] == shape[:2]:
-            return change_channels(array, shape[2])
+            return resizers.change_channels(array, shape[2])
         if path == PATCHES:
             height, width, channels, _ = shape
-            kernel = change_channels(array, channels)
-            return resample_patch_kernel(kernel, (height, width), resizing.patches)
+            kernel = resizers.change_channels(array, channels)
+            return resizers.resample_patch_kernel(kernel, (height, width), resizing.patches)
     raise ValueError(f"{array.shape} in the file, {shape} in the model")
 
 
@@ -217,7 +212,7 @@ def _resize_positions(array, shape, grid, file, rule):
     array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
     if old_grid == grid:
         return array
-    return resize_position_embeddings(array, old_grid, grid, rule)
+    return resizers.resize_position_embeddings(array, old_grid, grid, rule)
 
 
 def _grid_in_file(count, slots, grid, file):
@@ -258,7 +253,8 @@ def _resize_biases(array, shape, grid, file, rule):
     side = square_side(len(array) - others) or 0
     same = grid if file.numerics is None else None
     pairs = [(g, others) for g in (same, _configured(file), ((side + 1) // 2,) * 2, grid)]
-    return resize_relative_table(array, _first_that_fits(pairs, len(array), offsets)[0], grid, rule)
+    old_grid, _ = _first_that_fits(pairs, len(array), offsets)
+    return resizers.resize_relative_table(array, old_grid, grid, rule)
 
 
 def _configured(file):

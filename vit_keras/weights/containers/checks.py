@@ -71,9 +71,7 @@ def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
     if array.dtype.name in ("float16", "bfloat16"):
         return array.astype(np.float32)
     if array.dtype not in (np.float32, np.float64):
-        raise DamagedFile(
-            f"Weights must be floats. Received: {name!r} of {array.dtype} in {path!r}"
-        )
+        raise DamagedFile(f"Weights must be floats. Received: {array.dtype} {name!r} in {path!r}")
     return array
 
 

@@ -183,8 +183,8 @@ class HuggingFace(Format):
 
     def config_files(self, arch, numerics):
         row = configs.type_for(arch, numerics.resizing.positions == NAFLEX)
-        sizes, pixels = (arch.image_size, arch.channels), numerics.preprocessing
-        processor = configs.write_processor(*sizes, pixels, row.processor)
+        pixels = numerics.preprocessing
+        processor = configs.write_processor(arch.image_size, arch.channels, pixels, row.processor)
         if row.processor == "Siglip2ImageProcessor":
             processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
         return {"config.json": configs.write_config(arch, row, numerics), PROCESSOR: processor}

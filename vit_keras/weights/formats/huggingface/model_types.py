@@ -150,11 +150,10 @@ class Yolos(Vit):
         """Returns the pooler's width, and where positions are added, in transformers' code."""
         (height, width), side, every = arch.image_size, arch.patch_size[0], arch.num_layers > 1
         every = every and height * width // side**2 == arch.grid[0] * arch.grid[1]
-        pools = arch.representation_size is not None
-        return {
-            **({} if every else {"position_embedding_at": "stem"}),
-            **({"representation_size": arch.hidden_size} if pools else {}),
-        }
+        changes: dict[str, Any] = {} if every else {"position_embedding_at": "stem"}
+        if arch.representation_size is not None:
+            changes["representation_size"] = arch.hidden_size
+        return changes
 
 
 class Deit(Vit):
