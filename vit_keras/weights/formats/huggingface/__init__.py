@@ -178,6 +178,12 @@ class HuggingFace(Format):
             task=configs.task_of(fields),
         )
 
+    def assumption(self, shapes, config, overrides):
+        filter = (config.get(PROCESSOR) or {}).get("resample")
+        if filter is None or filter in configs.PIL_RESAMPLE.values():
+            return ""
+        return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={filter}"
+
     def as_read(self, arch):
         return configs.type_for(arch).as_read(arch)
 

@@ -280,7 +280,6 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     stated = {key: value for key, value in settings.items() if value is not None}
     fields = {"do_rescale": True, "rescale_factor": 1 / 255, **PROCESSORS[name], **stated}
     resamples: dict[int, Any] = {number: method for method, number in PIL_RESAMPLE.items()}
-    check_choice(fields["resample"], resamples, "resample")
     factor = fields["rescale_factor"] if fields["do_rescale"] else 1
     white = float(f"{255 * factor:.6g}")  # 1 even if the file has rounded 1 / 255
     normalizes = fields.get("do_normalize", True)
@@ -291,7 +290,7 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     return Preprocessing(
         mean=tuple(value / white for value in mean),
         std=tuple(value / white for value in std),
-        interpolation=resamples[fields["resample"]],
+        interpolation=resamples.get(fields["resample"], "bilinear"),
         antialias=True,
         crop_fraction=min(crop / size, 1.0) if crops else None,
         rounding="none" if name in EXACT and not crops else "transformers",
