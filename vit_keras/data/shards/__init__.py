@@ -318,10 +318,9 @@ def load(pattern: str, config: DataConfig, *_: Any) -> Source:
             names the file.
         ImportError: If a package for the format is not installed.
     """
-    columns = list(config.label_columns)
-    if len(columns) > 1:
-        raise ValueError(f"Shards have one column of labels. Received: {columns}")
-    column = columns[0] if columns else None
+    column, *others = tuple(config.label_columns) or (None,)
+    if others:
+        raise ValueError(f"Shards have one column of labels. Received: {[column, *others]}")
     shards = find_shards(pattern)
     return shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
 
