@@ -90,7 +90,7 @@ def mixes(config) -> bool:
 def mix(
     images: np.ndarray, targets: np.ndarray, generators: Iterable[np.random.Generator], config
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mixes neighboring images by MixUp or CutMix, drawn for each pair if both are active.
+    """Mixes neighboring images by MixUp or CutMix; if both are active, each pair draws one.
 
     Args:
         images: `(B, H, W, C)` float32 with an even B; changed in place.

@@ -58,7 +58,7 @@ def with_boxes(
     names: Sequence[str] = (),
     form: str = "corners",
 ) -> Source:
-    """Adds the boxes of each picture, and the names of their classes.
+    """Adds each picture's boxes and the names of their classes to a source.
 
     A label is `(M, 6)` float32, where M is the largest number of objects in a picture of the data
     set, at least 1. Its rows hold the class, the center x, center y, width and height as fractions
@@ -188,8 +188,8 @@ def object_window(sides: tuple[int, int], label: np.ndarray, rng: np.random.Gene
     """Draws a part of a picture around objects, as SSD and torchvision's `RandomIoUCrop` do.
 
     The part has 30 to 100% of each side, and a ratio of sides up to 2. It holds the center of an
-    object, and an object whose center it holds overlaps it with at least a random IoU. If no draw
-    fits, or that IoU is 1, the part is the whole picture.
+    object whose IoU with the part is at least a random number. If no draw fits, or that number is
+    1, the part is the whole picture.
 
     Args:
         sides: The picture's height and width in pixels.
@@ -284,7 +284,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
 
 
 def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
-    """Yields the files with a pattern in `root` and in its folders of annotations or splits."""
+    """Yields the files in `root` and its folders of annotations or splits that hold a pattern."""
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_folder(entry):
             if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):

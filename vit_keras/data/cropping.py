@@ -144,7 +144,7 @@ def shares(window: Window, sides: Sides) -> Part:
 def normalize(images, preprocessing: Preprocessing):
     """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
 
-    Warns of pixels that seem to have another range. Integer arrays whose depth differs from the
+    Warns of pixels that seem to lie in another range. Integer arrays whose depth differs from the
     model's are brought to its levels, as in `resize`.
 
     Args:

@@ -91,7 +91,7 @@ class UnreadableImages:
 
 
 def one_line(name: str) -> str:
-    """A name as it is, or as a JSON string if it has line breaks or bytes that are not text."""
+    """Returns a name, as a JSON string if it has line breaks or bytes that are not text."""
     return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
@@ -377,7 +377,7 @@ def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[
 
 
 def split_name(text: str) -> str:
-    """A split's name as used here, such as "train" for "Training"; other names are unchanged."""
+    """Returns a split's name as used here, such as "train" for "Training"; others are unchanged."""
     name = text.strip().casefold()
     name = OTHER_NAMES.get(name, name)
     return name if name in SPLITS else text

@@ -27,8 +27,8 @@ NOTHING = "\0"  # no cell holds it
 def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """Opens a data set, which is downloaded and prepared first if necessary.
 
-    Without a held-out split, `config.test_percent` of each class is held out by the numbers of the
-    pictures. Splits in which no picture has a class are left out if classes are needed.
+    Without a held-out split, `config.test_percent` of each class is held out; the pictures' numbers
+    decide which. Splits in which no picture has a class are left out if classes are needed.
 
     Args:
         name: `USER/NAME`, with `@REVISION` and `:CONFIG` if needed, or a folder: one with the files
@@ -98,7 +98,7 @@ def _opened(name):
 
 
 def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
-    """Returns the columns of the labels; empty without one."""
+    """Returns the columns of the labels, if any."""
     if config.label_columns:
         return tuple(config.label_columns)
     classes = [key for key, kind in features.items() if isinstance(kind, _library().ClassLabel)]

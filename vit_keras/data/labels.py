@@ -1,4 +1,4 @@
-"""Reads columns of labels; defines how to count, divide and learn each kind."""
+"""Reads columns of labels, and defines how each kind is counted, divided and learned."""
 
 import itertools
 import re
@@ -184,7 +184,7 @@ def no_labels(count: int, kind: str = "classes") -> Labels:
 
 
 def text_of(cell: Any) -> str | list | None:
-    """Returns a cell as stripped text in Unicode's composed form; NaN as None, a list as it is."""
+    """Returns a cell as stripped, composed Unicode text, NaN as None, and a list as it is."""
     if cell is None or isinstance(cell, list):
         return cell
     if cell != cell:
@@ -301,7 +301,7 @@ def _classes(where, values, config, order):
 
 
 def sorted_names(texts: Collection[str]) -> list[str]:
-    """Sorts names of classes; whole numbers by value.
+    """Sorts the names of classes; if all are whole numbers, by value.
 
     Example:
         >>> sorted_names({"10", "9"}), sorted_names({"10", "9", "a"})

@@ -292,7 +292,7 @@ Samples = tuple[np.ndarray, int]
 
 
 def read_deep(data: bytes | np.ndarray) -> Samples | None:
-    """Reads a TIFF or a PNG that Pillow cannot read fully, or a NumPy array, even in memory.
+    """Reads a TIFF or PNG that Pillow cannot read fully, or a NumPy array in a file or in memory.
 
     The first page of a TIFF is the picture, unless the file states that pages are channels. An
     array that tifffile wrote without axes has its channels along the shortest axis. NumPy arrays
@@ -342,7 +342,7 @@ def _numbers(tags, tag, default) -> tuple:
 
 
 def _tags(data):
-    """The tags of the first page of a TIFF."""
+    """Returns the tags of the first page of a TIFF."""
     tags = pillow("TiffImagePlugin").ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8])
     file = io.BytesIO(data)
     file.seek(tags.next)

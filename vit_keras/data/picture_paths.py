@@ -30,7 +30,7 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
 
     A file is kept, whatever its suffix. A folder stands for all pictures in it and in its
     subfolders, and a pattern such as `photos/**/*.jpg` for the pictures and folders that it
-    matches. Hidden files and those of the system, such as `__MACOSX`, are left out. Links to
+    matches. Hidden files and system files, such as `__MACOSX`, are left out. Links to
     folders are followed, but not upward, and each folder is read once.
 
     Args:
@@ -61,7 +61,7 @@ def expand_argument(argument: str) -> Iterator[str]:
 
     Raises:
         FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`; PermissionError
-            may come after some paths.
+            may be raised after some paths.
     """
     path = pathlib.Path(argument)
     if path.is_file():

@@ -287,7 +287,7 @@ def keras_cv(layers: int, magnitude: float) -> Change:
 
     Args:
         layers: The number of operations per image.
-        magnitude: The strength, from 0 to 30, the strongest that the library has.
+        magnitude: The strength, from 0 to 30, which is the library's strongest.
 
     Returns:
         `(picture, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].

@@ -76,7 +76,7 @@ class Picture(NamedTuple):
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
-    """Returns the splits that a run uses, by name; for most kinds of data sets, also the others.
+    """Returns the splits that a run uses, by name; for most kinds of data sets, the others too.
 
     Raises:
         ValueError: If a split of the run does not exist.
@@ -179,7 +179,7 @@ class Pair(NamedTuple):
 
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
-    """Finds near-duplicates; with sides below 32 pixels, only identical files count.
+    """Finds near-duplicates; if a side has fewer than 32 pixels, only identical files count.
 
     Each picture is paired with the most similar earlier one of the same split and class, of another
     split, of another class, and of another split and class. A picture that occurs n times thus

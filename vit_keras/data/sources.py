@@ -293,8 +293,8 @@ def check_unchanged(dataset, folder) -> None:
     """Writes `dataset.json` to a run's folder, or compares the data set with an existing one.
 
     Raises:
-        ValueError: If classes, numbers of images, or files have changed; the message lists the
-            changes. Also if `dataset.json` itself was changed.
+        ValueError: If classes, numbers of images, files, or `dataset.json` itself have changed; the
+            message lists the changes.
         FileNotFoundError: If the run has checkpoints, but no `dataset.json`.
 
     Example:

@@ -68,8 +68,8 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     their usual names, in upper or lower case; the data set's notes list them. If a table spells a
     file name differently, the only file that fits is taken. A mask column without a column of
     labels holds masks: see `masks.mask_code`. Columns xmin, ymin, xmax and ymax hold boxes, a row
-    for each object; a row without a class and numbers is a picture without objects. Without a split
-    column, or if it has no held-out rows, `config.test_percent` of each class is held out.
+    for each object; a row with neither class nor numbers is a picture without objects. Without a
+    split column, or if it has no held-out rows, `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.

@@ -348,8 +348,8 @@ class EmbeddingJob:
         """Embeds the remaining pictures, and yields the number in each batch.
 
         Raises:
-            OSError, ValueError: If a picture cannot be read, without "skip"; if embeddings are not
-                finite; or if the file cannot be written. Complete parts are kept.
+            OSError, ValueError: If a picture cannot be read, unless it is skipped; if embeddings
+                are not finite; or if the file cannot be written. Complete parts are kept.
         """
         if self.is_complete:
             return

@@ -255,7 +255,7 @@ def search_rows(
     count: int = 5,
     index: NeighborIndex | None = None,
 ) -> list[Answer]:
-    """Finds, for each of some pictures of the table, the most similar other pictures.
+    """Finds the pictures of a table that are most similar to some of its own pictures.
 
     Args:
         table: A table of vectors.

@@ -1,6 +1,6 @@
 """Shards: the files that a pattern names, the places of their records, and the data set.
 
-An index is built once, by reading all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
+An index is built once, by reading all shards. It is kept in `vit_keras/shards` in `$KERAS_HOME` or
 `~/.keras`, under a name derived from the names, sizes and times of the shards.
 """
 
@@ -85,8 +85,8 @@ def find_shards(pattern: str) -> Shards:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the files have no known format, or several, or if `shards.json` is damaged or
-            lists other files.
+        ValueError: If the files have no known format or more than one, or if `shards.json` is
+            damaged or lists other files.
     """
     is_folder = os.path.isdir(pattern)
     if is_remote(pattern):
@@ -306,7 +306,7 @@ def load(pattern: str, config: DataConfig, *_: Any) -> Source:
     """Opens shards: see `find_shards` for the pattern.
 
     Records keep the order of the shards, and within each the order of the file. Without a held-out
-    split, `config.test_percent` of each class is held out by the numbers of the records.
+    split, `config.test_percent` of each class is held out; the records' numbers decide which.
 
     Args:
         pattern: The shards.
@@ -367,6 +367,6 @@ def shard_source(
 
 
 def _name_and_path(shard: Shard) -> tuple[str, str]:
-    """Returns a shard's path after its name, which for a remote shard changes with the content."""
+    """Returns a shard's name, which for a remote shard changes with the content, and its path."""
     stamp = f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
     return os.path.basename(shard.path) + stamp, shard.path

@@ -220,7 +220,7 @@ class ShardFiles:
         return str(copy)
 
     def copy_all(self) -> None:
-        """Copies all shards for which there is room, and marks the copies as opened now."""
+        """Copies all shards for which there is room, and marks the copies as just opened."""
         for number in self.copies:
             path = self.path(number)
             with contextlib.suppress(OSError):  # the cache may be another user's
