@@ -169,7 +169,7 @@ BROKEN = {
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*with \['b'\] only in other splits"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
-    "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, but the header 2\).*data.separator"),
+    "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(3 cells, not the header's 2\).*data.separator"),
     "no header": ("{0},a\n{1},b\n{2},a\n", {}, "needs a header such as path,label.*starting with"),
     "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
     "no paths": ("a,b\n1,2\n3,4\n", {}, "needs a column of paths.*Name it in data.path_column"),

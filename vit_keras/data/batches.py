@@ -122,7 +122,7 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, number):
         if not 0 <= number < self._count:
-            raise IndexError(f"There are {self._count} batches. Received: number {number}")
+            raise IndexError(f"A batch's number must lie in [0, {self._count}). Received: {number}")
         if not self._threads:
             return self._make(number, map)
         with self._lock:

@@ -276,7 +276,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
                 raise ValueError(
                     "A data set of boxes needs objects, distinct class names, and each picture "
                     f"once. Received: {files[0]!r} with {count} objects, the classes "
-                    f"{short(names)}, and {listed.most_common(1)}"
+                    f"{short(names)}, and the counts {listed.most_common(1)}"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)

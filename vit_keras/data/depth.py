@@ -68,7 +68,7 @@ def choose_channels(
         return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
     raise ValueError(
         f"it has {count} channels, but the model takes {channels}. Set model.channels to {count}, "
-        f"or choose, as with --data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}"
+        f"or choose some, as with --data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}"
     )
 
 

@@ -124,7 +124,7 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
     names = names or tuple(_listed([value], has_colors) for value in values)
     if not len({*values}) == len(values) == len(names) == len({*names}) <= VOID:
         raise ValueError(
-            f"Each class needs its own name, and its own level or color; {VOID} classes at most. "
+            f"Each of at most {VOID} classes needs its own name, and its own level or color. "
             f"Received: {len(values)} levels or colors, {_listed(values, has_colors)}, for "
             f"{len(names)} classes, such as {list(names)[:SHOWN]}"
         )

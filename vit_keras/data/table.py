@@ -191,7 +191,7 @@ def _records(path, text, separator):
             if any(record):
                 records.append(record)
                 if len(record) != len(records[0]):
-                    raise csv.Error(f"it has {len(record)} cells, but the header {len(records[0])}")
+                    raise csv.Error(f"{len(record)} cells, not the header's {len(records[0])}")
             begins = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
