@@ -279,8 +279,7 @@ class Config(Section):
             check_rules(self, None, [("loss", losses.__contains__, rule)])
         excluded = [*self.pretext.excluded(), *self.distill.excluded()]
         if self.cache_features:
-            where = "`cache_features`, which computes the features of a picture once"
-            excluded.append((CHANGING, where))
+            excluded.append((CHANGING, "`cache_features`, which computes all features once"))
         if self.model.labels:
             excluded.append((NO_TEXTS, "`model.labels`"))
         if self.task in UNUSED:

@@ -220,12 +220,10 @@ def _exif_orientation(picture) -> int:
 
 def _converted(picture, channels, bands):
     """Converts a picture to RGB or L."""
-    is_gray = picture.mode in GRAY_MODES
-    if channels is None:
-        channels = 1 if is_gray else 3
+    mode, colors = ("L", 1) if picture.mode in GRAY_MODES else ("RGB", 3)
+    channels = channels or colors
     if bands or channels not in (1, 3):
         has_alpha = picture.mode in ALPHA_MODES or "transparency" in picture.info
-        mode, colors = ("L", 1) if is_gray else ("RGB", 3)
         pixels = as_array(picture.convert(f"{mode}A" if has_alpha else mode))
         return choose_channels(pixels, colors, channels, bands)
     mode = {1: "L", 3: "RGB"}[channels]
@@ -266,13 +264,11 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
     check_pixels(width, height)
     most, size = BYTES * _most_pixels(), width * height * channels * itemsize
     if not 0 < size <= most:
-        text = f"its {channels} channels take {size} bytes, but must take 1 to {most}"
-        raise ValueError(f"{text}; {LARGER}")
+        raise ValueError(f"its {channels} channels take {size} bytes, not 1 to {most}; {LARGER}")
 
 
 def _most_pixels() -> float:
-    most = pillow().MAX_IMAGE_PIXELS
-    return math.inf if most is None else most
+    return pillow().MAX_IMAGE_PIXELS or math.inf
 
 
 HEADERS = threading.Lock()  # NumPy calls Python's parser, which may fail if several threads do

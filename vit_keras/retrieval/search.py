@@ -67,9 +67,8 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
     rows = np.empty((len(queries), 0), "int64")
     similarities = np.empty((len(queries), 0), "float32")
     for numbers, vectors in table.unit_vectors():
-        new = np.broadcast_to(numbers, (len(queries), len(numbers)))
-        rows = np.concatenate([rows, new], axis=1)
-        similarities = np.concatenate([similarities, queries @ vectors.T], axis=1)
+        rows = np.hstack([rows, np.broadcast_to(numbers, (len(queries), len(numbers)))])
+        similarities = np.hstack([similarities, queries @ vectors.T])
         best = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
         rows, similarities = (np.take_along_axis(x, best, axis=1) for x in (rows, similarities))
     return list(map(Neighbors, rows, similarities))
