@@ -345,6 +345,13 @@ def test_polygons_and_lists_of_files_of_yolo_are_read(tmp_path):
         np.testing.assert_allclose(row, [0, 0.4, 0.65, 0.4, 0.5, 0], atol=1e-6)
 
 
+def test_keypoints_of_yolo_are_no_polygon(tmp_path):
+    box, points = "0 0.4 0.65 0.4 0.5", "0.1 0.1 0.9 0.2"
+    yolo(f"{box} {points}", "train: images\nnames: [cat]\nkpt_shape: [2, 2]")(tmp_path)
+    (row,) = opened(tmp_path).split("train").example(0)[1]
+    np.testing.assert_allclose(row, [0, 0.4, 0.65, 0.4, 0.5, 0], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("sides", "warning"),
     [

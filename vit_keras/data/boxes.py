@@ -309,7 +309,8 @@ def _yolo(root, files) -> Annotations:
         for picture in _yolo_pictures(root, content, split):
             before, images, after = os.path.splitext(picture)[0].rpartition(IMAGES)
             source = f"{before}{images and LABELS}{after}.txt"  # or beside the picture
-            objects = _yolo_objects(source, names) if os.path.isfile(source) else []
+            lines = read_text(source, REMEDY).split("\n") if os.path.isfile(source) else []
+            objects = [*_yolo_objects(lines, names, "kpt_shape" in content)]
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
     return pictures, names
@@ -317,11 +318,10 @@ def _yolo(root, files) -> Annotations:
 
 def _yolo_pictures(root, content, split) -> Iterator[str]:
     """Yields the pictures of a split, which is a folder, a list of files, or several of them."""
-    value = content.get(split) or []
+    value, above = content.get(split) or [], str(content.get("path") or "")
     for text in map(str, value if isinstance(value, list) else [value]):
-        above = str(content.get("path") or ""), "", ""
-        texts = text, text, re.sub(r"^(\.\./)+", "", text)  # some tools write `../`
-        places = [os.path.normpath(os.path.join(root, *pair)) for pair in zip(above, texts)]
+        names = os.path.join(above, text), text, re.sub(r"^(\.\./)+", "", text)  # of some tools
+        places = [os.path.normpath(os.path.join(root, name)) for name in names]
         place = next(filter(os.path.exists, places), places[-1])
         if place.endswith(".txt"):
             for line in read_text(place, REMEDY).split("\n"):
@@ -331,16 +331,15 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
             yield from expand_argument(place)
 
 
-def _yolo_objects(path, names) -> list[tuple]:
-    lines = read_text(path, REMEDY).split("\n")
+def _yolo_objects(lines, names, has_keypoints) -> Iterator[tuple]:
     rows: Iterator[list[Any]] = ([*map(as_number, line.split())] for line in lines)
-    objects = []
     for kind, *box in filter(None, rows):
-        if len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
+        if has_keypoints:  # after the box
+            box = box[:4]
+        elif len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
             (left, right), (top, bottom) = ((min(of), max(of)) for of in (box[::2], box[1::2]))
             box = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        objects.append((names[int(kind)] if kind in range(len(names)) else kind, *box, 0))
-    return objects
+        yield names[int(kind)] if kind in range(len(names)) else kind, *box, 0
 
 
 COCO_NAMES = {  # of the fields that are read
