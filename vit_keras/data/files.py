@@ -60,7 +60,7 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
     """Finds the class of each file in its name, as fast.ai's `from_name_re` does.
 
     Raises:
-        ValueError: If the pattern does not have exactly one group, or does not match a name.
+        ValueError: If the pattern has no group, or does not match a name.
     """
     try:
         compiled = re.compile(pattern)
