@@ -56,7 +56,7 @@ SYNONYMS = {
     **dict.fromkeys(("recipe", "preset"), "config"),
 }
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
-# Field: the fields of earlier sources that it replaces.
+# For each field, the fields of earlier sources that it replaces.
 REPLACED: dict[str, tuple[str, ...]] = {
     "model.variant": (*VARIANT_SIZES, "model.options"),
     "model.weights": (
@@ -237,7 +237,7 @@ def _configured(sources: Sequence[Mapping[str, Any]]) -> Config:
     is_file = weights and (os.path.exists(weights) or is_address(weights))
     sizes = {f"model.{size}" for size in SIZES}
     if sizes <= later or (is_file and "model.weights" in later):
-        fields.pop("model.variant", None)  # a published name belongs to a variant instead
+        fields.pop("model.variant", None)  # a published name needs its variant
     try:
         return _built(Config, fields)
     except ValueError as error:

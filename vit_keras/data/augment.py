@@ -50,7 +50,7 @@ def warp(pixels: np.ndarray, turn: np.ndarray, order: int = 1) -> np.ndarray:
 
 
 AREA = (0.02, 1 / 3)
-RATIO = 0.3  # the lowest ratio of the sides; its logarithm is uniform up to the inverse
+RATIO = 0.3  # the ratio of the sides is log-uniform from this to its inverse
 ATTEMPTS = 10  # to draw a box that fits into the image
 
 

@@ -167,7 +167,7 @@ class Batches(keras.utils.PyDataset):
         options = tf.data.Options()
         options.autotune.enabled = False
         dataset = dataset.prefetch(1).with_options(options)
-        dataset.batches = self  # its iterators keep it
+        dataset.batches = self  # kept alive by its iterators
         return dataset
 
 

@@ -242,7 +242,7 @@ VOC_TAGS = ("name", "difficult", *(f"bndbox/{edge}" for edge in ("xmin", "ymin",
 REMEDY = "Repair it, or write it again"
 IMAGES, LABELS = f"{os.sep}images{os.sep}", f"{os.sep}labels{os.sep}"  # YOLO's folders
 
-Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and names if files order them
+Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and class names if files order them
 
 
 def holds_boxes(path: str) -> bool:
@@ -320,7 +320,8 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
     """Yields the pictures of a split, which is a folder, a list of files, or several of them."""
     value, above = content.get(split) or [], str(content.get("path") or "")
     for text in map(str, value if isinstance(value, list) else [value]):
-        names = os.path.join(above, text), text, re.sub(r"^(\.\./)+", "", text)  # of some tools
+        # Some tools write `../` before a folder beside the file.
+        names = os.path.join(above, text), text, re.sub(r"^(\.\./)+", "", text)
         places = [os.path.normpath(os.path.join(root, name)) for name in names]
         place = next(filter(os.path.exists, places), places[-1])
         if place.endswith(".txt"):

@@ -282,7 +282,7 @@ def as_number(text: str) -> float | None:
     return number if abs(number) <= LARGEST and "_" not in text else None
 
 
-# What several columns, or a column of numbers, hold in each row, and how it is read.
+# What several columns, or a column of numbers, hold in each row, and how that is read.
 CELLS: dict[str, tuple[str, Callable[[str], float | None]]] = {
     "classes": ("0 or 1", YES_OR_NO.get),
     "labels": ("0, 1 or nothing", YES_OR_NO.get),

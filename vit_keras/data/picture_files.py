@@ -274,7 +274,7 @@ def _most_pixels() -> float:
 HEADERS = threading.Lock()  # NumPy calls Python's parser, which may fail if several threads do
 NPY = b"\x93NUMPY"
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-# TIFF tags, and what Pillow reads by them: samples per color, by photometric number.
+# TIFF tags, and the number of color samples for each photometric number that Pillow reads.
 BITS, PHOTOMETRIC, DESCRIPTION, SAMPLES = 258, 262, 270, 277
 EXTRA_SAMPLES, SAMPLE_FORMAT, FLOATS = 338, 339, 3
 COLORS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}

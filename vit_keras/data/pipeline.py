@@ -325,7 +325,7 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
     if dataset.kind == "numbers":
         labels = train.labels.astype("float64")
         mean, std = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
-        std = np.where(std > 0, std, 1.0)  # of a constant number too
+        std = np.where(std > 0, std, 1.0)  # 1 for a constant number
         return Task("numbers", mean=tuple(mean.tolist()), std=tuple(std.tolist()))
     if config.balance != "weights" and config.loss != "logit_adjusted":
         return Task(dataset.kind)

@@ -28,7 +28,7 @@ from vit_keras.support.tasks import KINDS
 HASHED = 128  # pixels: pictures are reduced to one or two times this side before they are hashed
 BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
-COLOR_DISTANCE = 16  # levels that a quarter's mean color may differ by in a copy
+COLOR_DISTANCE = 16  # levels by which a quarter's mean color may differ in a copy
 SPOILED = {  # by the field in which two pictures that look alike differ
     "split": "in two splits, so the measured accuracy is too high: keep one of each pair",
     "class_name": "with two labels: compare them, and keep the right one",

@@ -275,7 +275,7 @@ class EmbeddingTable:
             )
         groups = range(self._file.num_row_groups)
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
-        self._starts = np.cumsum([0, *sizes])  # and the end
+        self._starts = np.cumsum([0, *sizes])  # of the row groups, and the end
         self._kept: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __len__(self):

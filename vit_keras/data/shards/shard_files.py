@@ -163,7 +163,7 @@ class ShardFiles:
     def __init__(self, shards: Sequence[Shard], cache_gb: float):
         self.shards, self.room = shards, int(cache_gb * 10**9)
         home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-        self.folder = home / "vit_keras" / "shards"  # of indexes too
+        self.folder = home / "vit_keras" / "shards"  # for indexes too
         self.copies: dict[int, pathlib.Path] = {}  # those with room, by the number of a shard
         free = self.room
         for number, shard in enumerate(shards):
@@ -183,7 +183,7 @@ class ShardFiles:
         shard, elsewhere = self.shards[number], is_remote(self.shards[number].path)
         try:  # the copy may be missing, or removed for another data set
             path = self.copies.get(number, "") if elsewhere else shard.path
-            with open(path, "rb", buffering=0) as file:  # there may be thousands
+            with open(path, "rb", buffering=0) as file:  # each read opens the file anew
                 file.seek(offset)
                 data = file.read(length)
         except FileNotFoundError:
