@@ -105,7 +105,7 @@ class PretextConfig(Section):
             normalized_patch for mae
         corrupt: fraction of the patches to corrupt; null for the published fraction: 0.75 for mae,
             0.5 otherwise
-        bits: bits per channel of a color; 3 bits give 512 colors, or 8 grays
+        bits: bits per channel of a color; 3 bits give 512 colors, or 8 levels of gray
         decoder_hidden_size: width of mae's decoder
         decoder_num_layers: number of blocks of mae's decoder
         decoder_num_heads: number of attention heads of mae's decoder
@@ -213,9 +213,9 @@ class DistillConfig(Section):
         teacher: model to learn from: a run, a file or folder of any format, or a published name;
             null for none
         teacher_variant: variant whose published weights `teacher` names; null for B/16
-        kind: soft, the teacher's probabilities; hard, the teacher's best class, with a separate
-            head if `model.classifier` is distilled, as in DeiT; or features, the input of the
-            teacher's head, which needs no labels and gives a model without a head
+        kind: soft, the teacher's probabilities; hard, the teacher's most likely class, with a
+            separate head if `model.classifier` is distilled, as in DeiT; or features, the input of
+            the teacher's head, which needs no labels and gives a model without a head
         weight: the teacher's share of the loss with soft or hard; the rest goes to the labels
         temperature: divisor of both models' logits with soft
         distance: distance of features: cosine, which is 1 minus the cosine of the angle, or mse,

@@ -25,7 +25,7 @@ class OptimizerConfig(Section):
         beta_2: decay of the second moment of adamw
         momentum: momentum of sgd
         decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
-            divides it by 10 at 30, 60 and 90% (BiT)
+            divides it by 10 at 30, 60 and 90% of the updates (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
         warmup_fraction: the same, as a fraction of all updates; null to use warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit
@@ -185,8 +185,9 @@ class Config(Section):
             focal for labels; mse, mae or huber for numbers; pixels for masks; set for boxes; null
             for the first one of the task
         focal_gamma: exponent of the focal loss
-        balance: what to do about rare classes or labels: nothing, loss weights that give all
-            classes equal weight, or sampling, which draws images of all classes equally often
+        balance: what to do about rare classes or labels: none for nothing; weights, which give all
+            classes equal weight in the loss; or sampling, which draws images of all classes equally
+            often
         calibrate: divide the logits by the temperature that fits the development split best, at
             the end of the run
         label_smoothing: probability to take from the right class and spread over all classes
@@ -198,13 +199,14 @@ class Config(Section):
         workdir: folder of the run; null for runs/NAME-BACKEND-HASH
         distribution: how the run uses several devices or processes; see docs/distribution.md
         model_devices: number of devices that share one copy of the model under model_parallel
-        shard_state: split the weights, the optimizer's moments and the average of the weights over
-            the devices of a distribution, instead of keeping a copy on each (fully sharded data
-            parallel); only on JAX
+        shard_state: split the weights, the optimizer's moments and the average of the weights
+            across the devices of a distribution, instead of keeping a copy on each (fully sharded
+            data parallel); only on JAX
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
-        on_nan: what to do when the loss is not finite: stop, or rollback to the last checkpoint
+        on_nan: what to do when the loss is not finite: stop, or rollback, which
+            returns to the last checkpoint
         max_rollbacks: number of rollbacks allowed; each halves the learning rate
         watch_every: evaluations between attention pictures in TensorBoard; 0 for none
         patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:

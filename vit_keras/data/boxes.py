@@ -242,7 +242,7 @@ VOC_TAGS = ("name", "difficult", *(f"bndbox/{edge}" for edge in ("xmin", "ymin",
 REMEDY = "Repair it, or write it again"
 IMAGES, LABELS = f"{os.sep}images{os.sep}", f"{os.sep}labels{os.sep}"  # YOLO's folders
 
-Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and class names if files order them
+Annotations = tuple[list[Annotated], tuple[str, ...]]  # pictures, and names if ordered by the files
 
 
 def holds_boxes(path: str) -> bool:
