@@ -215,14 +215,9 @@ def attention_views(
         batches.append((distance, attention_entropy(attention), rollout, last_layer, registers))
     distances, entropies, rollouts, last_layers, registers = zip(*batches)
     mean = functools.partial(np.average, axis=0, weights=[len(rollout) for rollout in rollouts])
-    return AttentionViews(
-        mean(distances),
-        mean(entropies),
-        np.concatenate(rollouts),
-        np.concatenate(last_layers),
-        tokens=attention.shape[-1],
-        registers=np.concatenate(registers),
-    )
+    rollout, last_layer, registers = map(np.concatenate, (rollouts, last_layers, registers))
+    views = mean(distances), mean(entropies), rollout, last_layer
+    return AttentionViews(*views, tokens=attention.shape[-1], registers=registers)
 
 
 def perturbation_curves(

@@ -28,11 +28,9 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
     """
     kinds = layers.PatchEmbedding, layers.StdConv, layers.RootBlock
     layer = _layers_of(model, *kinds)[0]  # in the order of computation
-    if isinstance(layer, layers.PatchEmbedding):
-        kernel = layer.kernel
-    else:
-        conv = layer.conv_root if isinstance(layer, layers.RootBlock) else layer
-        kernel = conv.standardized_kernel()
+    layer = layer.conv_root if isinstance(layer, layers.RootBlock) else layer
+    is_standardized = isinstance(layer, layers.StdConv)
+    kernel = layer.standardized_kernel() if is_standardized else layer.kernel
     kernel = np.asarray(keras.ops.convert_to_numpy(kernel))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
     components, fractions = principal_components(filters, count)

@@ -16,6 +16,7 @@ from vit_keras.inspection.attention import AttentionViews, attention_views, patc
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
+from vit_keras.models.description import has_layer
 from vit_keras.models.surgery import backbone_of, covered_size, windowed_blocks
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 
@@ -307,13 +308,12 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
     """
     model = backbone_of(model)
     has_windows, lacks = windowed_blocks(model.layers), {}
-    has_head = any(layer.name == "head" for layer in model.layers)
     for name, view in VIEWS.items():
         if not any(isinstance(layer, view.layer) for layer in model.layers):
             lacks[name] = f"{view.layer.__name__} layers"
         elif view.layer in OF_ATTENTION and has_windows:
             lacks[name] = f"{view.layer.__name__} layers that attend to all tokens"
-        elif name == "class_relevance" and not has_head:
+        elif name == "class_relevance" and not has_layer(model, "head"):
             lacks[name] = "a head"
     available = [name for name in VIEWS if name not in lacks]
     for name in requested or ():

@@ -273,10 +273,7 @@ def lora_initializer(layer: keras.layers.Layer, seed: int | None) -> Uniform:
 
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
-IN_TRAINING = {
-    gelu: backends.lookup("gelu", gelu),
-    gelu_tanh: backends.lookup("gelu_tanh", gelu_tanh),
-}
+IN_TRAINING = {gelu: backends.lookup(gelu.__name__, gelu) for gelu in (gelu, gelu_tanh)}
 
 
 def sizes_of(x):
@@ -317,9 +314,8 @@ class Dense(LowRankKernel, keras.layers.Dense):
     """`keras.layers.Dense` computed with `linear`: `(…, K)` -> `(…, units)`."""
 
     def call(self, inputs, training=None):
-        activation = self.activation
-        if training:
-            activation = IN_TRAINING.get(activation, activation)
+        usual = self.activation
+        activation = IN_TRAINING.get(usual, usual) if training else usual
         return linear(inputs, self.kernel, self.bias, activation)
 
 

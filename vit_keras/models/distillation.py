@@ -69,10 +69,8 @@ def distillation_model(
             resize = keras.layers.Resizing(*patch_grid(student), antialias=True, dtype="float32")
             theirs[1] = ops.reshape(resize(x), (-1, *ours[1].shape[1:]))
         ours, theirs = ([ops.concatenate(x, axis=1)] for x in (ours, theirs))
-    outputs = [*ours, *theirs]
-    model = JoinedModel(
-        student.input, ops.stack(outputs, axis=1), name=f"{student.name}_{config.kind}"
-    )
+    outputs = ops.stack([*ours, *theirs], axis=1)
+    model = JoinedModel(student.input, outputs, name=f"{student.name}_{config.kind}")
     model.task = task_of(student)
     return model
 
@@ -177,9 +175,8 @@ def _as_the_teacher_sees(x, student, teacher):
         x = keras.layers.Rescaling(scale, offset, **float32, name="to_teacher_values")(x)
     size = teacher.input_shape[1:3]
     if None not in size and size != tuple(student.input_shape[1:3]):
-        x = keras.layers.Resizing(
-            *size, theirs.interpolation, antialias=True, **float32, name="to_teacher_size"
-        )(x)
+        resize = {"antialias": True, "name": "to_teacher_size", **float32}
+        x = keras.layers.Resizing(*size, theirs.interpolation, **resize)(x)
     return x
 
 

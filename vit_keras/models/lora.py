@@ -58,8 +58,7 @@ def add_lora(
     seed = base.default_seed() if seed is None else seed
     for layer in adapted:
         seed_a = base.fold_in(seed, f"{layer.path}/lora_kernel_a")
-        initializer = base.lora_initializer(layer, seed_a)
-        layer.enable_lora(rank, alpha, a_initializer=initializer)
+        layer.enable_lora(rank, alpha, base.lora_initializer(layer, seed_a))
     trained = {id(v) for v in lora_variables(model)}
     trained |= {id(v) for layer in whole for v in layer.trainable_variables}
     for variable in model.trainable_variables:

@@ -262,9 +262,8 @@ def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
 
     An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """
-    options = without_windows = common.BlockOptions.of(arch.options)
-    if arch.options.global_blocks:
-        without_windows = dataclasses.replace(options, window_size=None)
+    options = common.BlockOptions.of(arch.options)
+    without_windows = dataclasses.replace(options, window_size=None)
     if (relative := arch.position_embedding.removeprefix("learned_")) in IN_ATTENTION:
         block |= {"position_embedding": relative, "grid": grid}
     elif options.rope is not None or options.window_size is not None:

@@ -286,12 +286,9 @@ def measure_attention(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
         x = x.bfloat16().requires_grad_()
-        new, old = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
+        gradient = lambda attend, x: torch.autograd.grad(attend(x, x, x, width**-0.5).sum(), x)
+        new, old = (functools.partial(gradient, form) for form in (_written_out, _fused))
         return {"written_out": is_faster(new, old, [(x,)], rounds)}
-
-
-def _with_gradients(attend, x):
-    return torch.autograd.grad(attend(x, x, x, x.shape[-1] ** -0.5).sum(), x)
 
 
 no_grad = torch.no_grad
