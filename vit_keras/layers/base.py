@@ -273,7 +273,7 @@ def lora_initializer(layer: keras.layers.Layer, seed: int | None) -> Uniform:
 
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
-IN_TRAINING = {gelu: backends.lookup(gelu.__name__, gelu) for gelu in (gelu, gelu_tanh)}
+IN_TRAINING = {form: backends.lookup(form.__name__, form) for form in (gelu, gelu_tanh)}
 
 
 def sizes_of(x):

@@ -241,10 +241,8 @@ class GroupNorm(keras.layers.GroupNormalization):
         x = ops.reshape(x, (shape[0], -1, self.groups, channels // self.groups))
         x = x - ops.mean(x, axis=(1, 3), keepdims=True)
         variance = ops.mean(ops.square(x), axis=(1, 3), keepdims=True)  # (B, 1, groups, 1)
-        gamma, beta = (
-            ops.reshape(ops.cast(weight, x.dtype), (self.groups, -1))
-            for weight in (self.gamma, self.beta)
-        )
+        groups = (self.groups, -1)
+        gamma, beta = (ops.reshape(ops.cast(w, x.dtype), groups) for w in (self.gamma, self.beta))
         x = x * (ops.rsqrt(variance + self.epsilon) * gamma) + beta
         return ops.cast(ops.reshape(x, shape), self.compute_dtype)
 
@@ -428,11 +426,9 @@ class ResNetStage(SeededLayer):
         self.activation, self.standardization = activation, standardization
         self.group_norm_epsilon = group_norm_epsilon
         unit, name = UNITS[activation]
+        options = (standardization, group_norm_epsilon)
         self.units = [
-            unit(
-                *(filters, strides if i == 0 else 1, standardization, group_norm_epsilon),
-                **self.sublayer(name.format(i + 1)),
-            )
+            unit(filters, 1 if i else strides, *options, **self.sublayer(name.format(i + 1)))
             for i in range(num_units)
         ]
 

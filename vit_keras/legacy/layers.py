@@ -112,15 +112,13 @@ class TransformerBlock(SeededLayer):
         name = "MultiHeadDotProductAttention_1"
         self.att = MultiHeadSelfAttention(num_heads=self.num_heads, **self.sublayer(name))
         self.att.build(input_shape)
-        self.mlpblock = keras.Sequential(
-            [
-                self.dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
-                *self._dropout("dropout_0"),
-                self.dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
-                *self._dropout("dropout_1"),
-            ],
-            name="MlpBlock_3",
-        )
+        mlp = [
+            self.dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
+            *self._dropout("dropout_0"),
+            self.dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
+            *self._dropout("dropout_1"),
+        ]
+        self.mlpblock = keras.Sequential(mlp, name="MlpBlock_3")
         self.mlpblock.build((None, *input_shape[1:]))
         self.layernorm1 = self.normalization("layer", 1e-6, "LayerNorm_0")
         self.layernorm2 = self.normalization("layer", 1e-6, "LayerNorm_2")

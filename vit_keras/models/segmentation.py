@@ -8,7 +8,7 @@ import keras
 from vit_keras.layers import PatchMap
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
-from vit_keras.models.common import dense, with_kernel
+from vit_keras.models.common import add_head, dense, with_kernel
 from vit_keras.models.description import has_layer, preprocessing_of, with_outputs
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import Block, backbone_of, blocks_of, patch_grid
@@ -163,12 +163,9 @@ def segmenter(
             f"{stride[0]}x{stride[1]} pixels, so that the map covers them. Received: model "
             f"{model.name!r} for images of {size[0]}x{size[1]} pixels"
         )
-    dtype = blocks[-1].layer.dtype_policy
-    layer = LayerArguments(seed, dtype)
+    layer = LayerArguments(seed, blocks[-1].layer.dtype_policy)
     x = DECODERS[decoder](model, blocks, width, layer)
-    head = {"kernel_initializer": "zeros", "name": "head", "dtype": dtype.variable_dtype}
-    bias = keras.initializers.Constant(head_bias)
-    x = keras.layers.Dense(num_classes, bias_initializer=bias, **head)(x)  # (B, h, w, K)
+    x = add_head(x, num_classes, None, None, layer, head_bias)  # (B, h, w, K)
     factors = tuple(side // places for side, places in zip(size, x.shape[1:3]))
     if factors != (1, 1):
         up = {"interpolation": "bilinear", "data_format": "channels_last", "dtype": x.dtype}
