@@ -447,6 +447,14 @@ class SeededLayer(Layer):
         """Returns the seed of the weight or sublayer called `name`."""
         return fold_in(self.seed, name)
 
+    def seeded_weight(self, name: str, shape: tuple, initializer: Callable, *numbers, **options):
+        """Adds a weight whose initializer is `initializer(*numbers, seed)`, with its own seed.
+
+        `initializer` is a function such as `Normal`; `options` are arguments of `add_weight`.
+        """
+        start = initializer(*numbers, self.fold_in(name))
+        return self.add_weight(name=name, shape=shape, initializer=start, **options)
+
     def sublayer(self, name: str) -> dict:
         """Returns the arguments that every sublayer takes: its seed, its dtype and its name."""
         return LayerArguments(self.seed, self.dtype_policy)(name)

@@ -61,11 +61,7 @@ class MAPHead(SeededLayer):
 
     def build(self, input_shape):
         width = input_shape[-1]
-        self.probe = self.add_weight(
-            name="probe",
-            shape=(1, 1, width),
-            initializer=xavier_uniform(1, width, self.fold_in("probe")),
-        )
+        self.probe = self.seeded_weight("probe", (1, 1, width), xavier_uniform, 1, width)
         for layer in (self.attention, self.norm, self.mlp):
             layer.build((input_shape[0], 1, width))
 
@@ -133,11 +129,8 @@ class PrototypeHead(SeededLayer):
             kernel = {"kernel_initializer": lecun_normal(width, self.fold_in(name))}
             self.dense_layers.append(self.dense(width, units, name, activation, **kernel))
             width = units
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.bottleneck_size, self.num_prototypes),
-            initializer=Uniform(self.bottleneck_size**-0.5, self.fold_in("kernel")),
-        )
+        shape = (self.bottleneck_size, self.num_prototypes)
+        self.kernel = self.seeded_weight("kernel", shape, Uniform, self.bottleneck_size**-0.5)
 
     def call(self, x, frozen=None, training=None):
         for layer in self.dense_layers:

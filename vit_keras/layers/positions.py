@@ -72,11 +72,8 @@ class AddPositionEmbs(SeededLayer):
 
     def build(self, input_shape):
         self.fix_sequence(input_shape)
-        self.pos_embedding = self.add_weight(
-            name="pos_embedding",
-            shape=(1, *input_shape[1:]),
-            initializer=Normal(0.02, self.fold_in("pos_embedding")),
-        )
+        shape = (1, *input_shape[1:])
+        self.pos_embedding = self.seeded_weight("pos_embedding", shape, Normal, 0.02)
 
     def call(self, x):
         return x + self.pos_embedding
@@ -114,13 +111,11 @@ class AddPositionEmbs2D(OnGrid, SeededLayer):
         _, tokens, width = input_shape
         rows, columns = self.grid
         self.fix_sequence(input_shape)
-        self.x_embedding = self._table("x_embedding", (columns, width // 2))
-        self.y_embedding = self._table("y_embedding", (rows, width // 2))
+        add = lambda name, shape: self.seeded_weight(name, shape, Normal, 0.02)
+        self.x_embedding = add("x_embedding", (columns, width // 2))
+        self.y_embedding = add("y_embedding", (rows, width // 2))
         before = prefix_tokens(tokens, self.grid)
-        self.cls_embedding = self._table("cls_embedding", (before, width)) if before else None
-
-    def _table(self, name, shape):
-        return self.add_weight(name=name, shape=shape, initializer=Normal(0.02, self.fold_in(name)))
+        self.cls_embedding = add("cls_embedding", (before, width)) if before else None
 
     def call(self, x):
         (rows, columns), half = self.grid, x.shape[-1] // 2

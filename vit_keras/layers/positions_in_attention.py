@@ -41,11 +41,8 @@ class RelativeLogits(SeededLayer):
     def build(self, query_shape):
         _, tokens, _, head_size = query_shape
         self.fix_sequence(query_shape)
-        self.embedding = self.add_weight(
-            name="embedding",
-            shape=(2 * tokens - 1, head_size),
-            initializer=Normal(head_size**-0.5, self.fold_in("embedding")),
-        )
+        shape = (2 * tokens - 1, head_size)
+        self.embedding = self.seeded_weight("embedding", shape, Normal, head_size**-0.5)
 
     def call(self, query):
         _, tokens, _, size = query.shape
@@ -199,11 +196,8 @@ class RelativeBias2D(OnGrid, SeededLayer):
             )
         self.index = relative_index(self.grid)[1 - prefix :, 1 - prefix :]  # (N, N)
         rows, columns = self.grid
-        self.table = self.add_weight(
-            name="table",
-            shape=((2 * rows - 1) * (2 * columns - 1) + 3, heads),
-            initializer=TruncatedNormal(0.02, self.fold_in("table")),
-        )
+        shape = ((2 * rows - 1) * (2 * columns - 1) + 3, heads)
+        self.table = self.seeded_weight("table", shape, TruncatedNormal, 0.02)
 
     def call(self, query):
         tokens, heads = len(self.index), self.table.shape[1]

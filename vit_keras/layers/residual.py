@@ -1,5 +1,7 @@
 """Standardized convolutions, group normalization and units of ResNets, as in BiT."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -69,13 +71,10 @@ class StdConv(SeededLayer):
         self.is_folded = False
 
     def build(self, input_shape):
-        size, channels = self.kernel_size, input_shape[-1]
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(size, size, channels, self.filters),
-            initializer=lecun_normal(size * size * channels, self.fold_in("kernel")),
-            autocast=False,  # standardized at full precision, then rounded
-        )
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        fan_in = math.prod(shape[:3])
+        # Without autocast, it is standardized at full precision, and then rounded.
+        self.kernel = self.seeded_weight("kernel", shape, lecun_normal, fan_in, autocast=False)
 
     def standardized_kernel(self):
         """Returns the standardized filters, `(k, k, C, filters)`, in the variables' type."""

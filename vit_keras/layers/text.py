@@ -52,8 +52,8 @@ class TextEmbedding(SeededLayer):
     def build(self, input_shape):
         rows = {"token_embedding": self.vocab_size, "pos_embedding": self.context_length}
         for name, count in rows.items():
-            initializer, shape = Normal(0.02, self.fold_in(name)), (count, self.hidden_size)
-            setattr(self, name, self.add_weight(name=name, shape=shape, initializer=initializer))
+            shape = (count, self.hidden_size)
+            setattr(self, name, self.seeded_weight(name, shape, Normal, 0.02))
 
     def call(self, input_ids):
         if (input_ids.shape[1] or 0) > self.context_length:

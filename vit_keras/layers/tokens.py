@@ -84,11 +84,8 @@ class PatchEmbedding(SeededLayer):
         self.input_spec = keras.layers.InputSpec(ndim=4, axes={-1: input_shape[-1]})
         self.grid(input_shape[1:3])
         height, width = self.patch_size
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(height, width, input_shape[-1], self.hidden_size),
-            initializer=lecun_normal(height * width * input_shape[-1], self.fold_in("kernel")),
-        )
+        shape = (height, width, input_shape[-1], self.hidden_size)
+        self.kernel = self.seeded_weight("kernel", shape, lecun_normal, math.prod(shape[:3]))
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
@@ -255,11 +252,8 @@ class RegisterTokens(SeededLayer):
         self.num_registers, self.after = num_registers, after
 
     def build(self, input_shape):
-        self.registers = self.add_weight(
-            name="registers",
-            shape=(1, self.num_registers, input_shape[-1]),
-            initializer=Normal(0.02, self.fold_in("registers")),
-        )
+        shape = (1, self.num_registers, input_shape[-1])
+        self.registers = self.seeded_weight("registers", shape, Normal, 0.02)
 
     def call(self, x):
         return insert(x, self.registers, self.after)
@@ -306,8 +300,7 @@ class _WithMask(SeededLayer):
     """Base class of layers with a learned token [mask]."""
 
     def build(self, x_shape, source_shape):
-        initializer, shape = Normal(0.02, self.fold_in("mask")), (1, 1, x_shape[-1])
-        self.mask = self.add_weight(name="mask", shape=shape, initializer=initializer)
+        self.mask = self.seeded_weight("mask", (1, 1, x_shape[-1]), Normal, 0.02)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -122,18 +122,11 @@ def adamw_update(
             weight.assign((1 - rate * weight_decay) * weight)
         number = tf.cast(update, weight.dtype)
         power_1, power_2 = (tf.pow(tf.cast(beta, weight.dtype), number) for beta in betas)
-        tf.raw_ops.ResourceApplyAdam(
-            var=weight.handle,
-            m=momentum.value.handle,
-            v=velocity.value.handle,
-            beta1_power=power_1,
-            beta2_power=power_2,
-            lr=rate,
-            beta1=betas[0],
-            beta2=betas[1],
-            epsilon=epsilon * tf.sqrt(1 - power_2),  # the operator adds it to √v, not to √v̂
-            grad=gradient,
-        )
+        handles = {"var": weight.handle, "m": momentum.value.handle, "v": velocity.value.handle}
+        rates = {"lr": rate, "beta1": betas[0], "beta2": betas[1]}
+        rates |= {"beta1_power": power_1, "beta2_power": power_2}
+        scaled = epsilon * tf.sqrt(1 - power_2)  # the operator adds it to √v, not to √v̂
+        tf.raw_ops.ResourceApplyAdam(**handles, **rates, epsilon=scaled, grad=gradient)
 
 
 def attention(query, key, value, scale):

@@ -70,10 +70,7 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
 LARGE = 2**25  # multiply-adds above which a product outweighs the cost of the call
 MANY_UNITS = 2**21  # of a layer; with fewer, less than 8 MB is kept for the gradient
 # The names of activations in oneDNN and in torch.
-FUSED: dict[Callable, tuple[str, list, str]] = {
-    gelu: ("gelu", [], "none"),
-    gelu_tanh: ("gelu", [], "tanh"),
-}
+FUSED: dict[Callable, tuple] = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}
 
 
 def value_of(x) -> torch.Tensor:
@@ -328,16 +325,9 @@ def adamw_update(
     """Applies AdamW's update number `update` to the weights, all in place."""
     moments = ([slot.value for slot in slots] for slots in (momentums, velocities))
     updates = [update.to(torch.float32)] * len(weights)
-    torch._fused_adamw_(
-        *(weights, gradients, *moments, [], updates),
-        lr=rate,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=epsilon,
-        amsgrad=False,
-        maximize=False,
-    )
+    rates = {"lr": rate, "beta1": betas[0], "beta2": betas[1], "weight_decay": weight_decay}
+    rates |= {"eps": epsilon, "amsgrad": False, "maximize": False}
+    torch._fused_adamw_(weights, gradients, *moments, [], updates, **rates)
 
 
 def sgd_update(weights, gradients, traces, momentum, *, rate, weight_decay):
