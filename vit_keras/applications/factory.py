@@ -156,14 +156,10 @@ def application(variant: str, name: str, function: str):
         if include_top:
             classes = _classes(variant, row, class_names, classes, classifier_activation)
         size = row.resolution if row else variants.get(variant).image_size
-        model = from_variant(
-            variant,
-            **_form(variant, row, include_top, classifier_activation),
-            image_size=None,
-            num_classes=classes if include_top else None,
-            input_tensor=_images(input_tensor, input_shape, size),
-            name=name,
-        )
+        form = _form(variant, row, include_top, classifier_activation)
+        form |= {"image_size": None, "num_classes": classes if include_top else None, "name": name}
+        images = _images(input_tensor, input_shape, size)
+        model = from_variant(variant, input_tensor=images, **form)
         if weights is not None:
             path = weights if row is None else weight_files.resolve(variant, weights)
             model = weight_files.load(model, path, head="keep" if include_top else "drop")

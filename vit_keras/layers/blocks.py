@@ -225,11 +225,8 @@ class LayerScale(SeededLayer):
         self.initial_value = initial_value
 
     def build(self, input_shape):
-        self.gamma = self.add_weight(
-            name="gamma",
-            shape=(input_shape[-1],),
-            initializer=keras.initializers.Constant(self.initial_value),
-        )
+        start = keras.initializers.Constant(self.initial_value)
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer=start)
 
     def call(self, x):
         return x * self.gamma
@@ -313,15 +310,9 @@ class EncoderBlock(SeededLayer):
         options, epsilon = self.options, self.layer_norm_epsilon
         norm = functools.partial(self.normalization, options.norm, epsilon)
         self.norm_0 = norm("LayerNorm_0")
-        self.attention = attention.MultiHeadDotProductAttention(
-            self.num_heads,
-            self.attention_dropout_rate,
-            position_embedding=self.position_embedding,
-            grid=grid,
-            options=options,
-            layer_norm_epsilon=epsilon,
-            **self.sublayer("MultiHeadDotProductAttention_1"),
-        )
+        heads = (self.num_heads, self.attention_dropout_rate, self.position_embedding, grid)
+        named = self.sublayer("MultiHeadDotProductAttention_1")
+        self.attention = attention.MultiHeadDotProductAttention(*heads, options, epsilon, **named)
         self.norm_2 = None if options.parallel else norm("LayerNorm_2")
         self.mlp = MLPS[options.mlp](
             self.mlp_dim,

@@ -166,15 +166,11 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
             )
             classes = count
         sizes = variants.get(variant).constructor_arguments()
-        model = build_model(
-            image_size,
-            name=function.replace("_", "-"),
-            classes=classes,
-            activation=activation,
-            include_top=include_top,
-            representation_size=sizes["hidden_size"] if weights == "imagenet21k" else None,
-            **sizes,
-        )
+        top: dict[str, Any] = {"activation": activation, "include_top": include_top}
+        if weights == "imagenet21k":
+            top["representation_size"] = sizes["hidden_size"]
+        name = function.replace("_", "-")
+        model = build_model(image_size, name=name, classes=classes, **sizes, **top)
         if pretrained:
             load_weights_numpy(model, weight_files.resolve(variant, published), pretrained_top)
         return model

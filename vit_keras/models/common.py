@@ -56,15 +56,10 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
     if not num_classes and num_classes is not False:  # None, or 0 as in timm
         return x
     check_positive(num_classes=num_classes)
-    return keras.layers.Dense(
-        num_classes,
-        activation=activation,
-        kernel_initializer="zeros",
-        use_bias=bias is not None,
-        bias_initializer=keras.initializers.Constant(bias or 0.0),
-        dtype=variable_dtype(layer.dtype),
-        name=name,
-    )(x)
+    start = keras.initializers.Constant(bias or 0.0)
+    options = {"kernel_initializer": "zeros", "bias_initializer": start, "name": name}
+    options |= {"use_bias": bias is not None, "dtype": variable_dtype(layer.dtype)}
+    return keras.layers.Dense(num_classes, activation, **options)(x)
 
 
 def with_kernel(options: dict[str, Any], fan_in: int, fan_out: int) -> dict[str, Any]:

@@ -247,11 +247,7 @@ def _layer_norm_backward(epsilon, kept, gradient):
 
 
 _layer_norm.defvjp(
-    lambda x, gamma, beta, epsilon: (
-        _portable_layer_norm(x, gamma, beta, epsilon),
-        (x, gamma, beta),
-    ),
-    _layer_norm_backward,
+    lambda *arguments: (_portable_layer_norm(*arguments), arguments[:3]), _layer_norm_backward
 )
 
 
