@@ -207,16 +207,14 @@ class LowRankKernel(keras.layers.Layer):
                 f"before it is quantized. Received: rank={rank!r}, layer {self.name!r} with "
                 f"lora_enabled={self.lora_enabled}, quantized to {self.quantization_mode!r}"
             )
-        shape_a, shape_b = lora_shapes(self, rank)
-        a_initializer = a_initializer or lora_initializer(self, None)
-        initializers = keras.initializers.get(a_initializer), keras.initializers.get(b_initializer)
+        initializers = a_initializer or lora_initializer(self, None), b_initializer
         with contextlib.ExitStack() as stack:
             stack.enter_context(unlocked(self))
             for name in self.path.split("/")[:-1]:
                 stack.enter_context(keras.name_scope(name))
             self.lora_kernel_a, self.lora_kernel_b = (
                 self.add_weight(name=name, shape=shape, initializer=initializer, dtype="float32")
-                for name, shape, initializer in zip(LORA, (shape_a, shape_b), initializers)
+                for name, shape, initializer in zip(LORA, lora_shapes(self, rank), initializers)
             )
         stored_kernel(self).trainable = False
         alpha = self.lora_alpha if lora_alpha is None else lora_alpha
@@ -344,13 +342,9 @@ class Configured:
 
     @classmethod
     def from_config(cls, config):
-        restored = {
-            name: keras.saving.deserialize_keras_object(value)
-            if isinstance(value, dict) and "class_name" in value
-            else value
-            for name, value in config.items()
-        }
-        return super().from_config(restored)  # type: ignore[misc]
+        objects = {k: v for k, v in config.items() if isinstance(v, dict) and "class_name" in v}
+        restored = {k: keras.saving.deserialize_keras_object(v) for k, v in objects.items()}
+        return super().from_config({**config, **restored})  # type: ignore[misc]
 
 
 def _argument_names(kind: type) -> tuple[str, ...]:

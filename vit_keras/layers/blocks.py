@@ -314,14 +314,10 @@ class EncoderBlock(SeededLayer):
         named = self.sublayer("MultiHeadDotProductAttention_1")
         self.attention = attention.MultiHeadDotProductAttention(*heads, options, epsilon, **named)
         self.norm_2 = None if options.parallel else norm("LayerNorm_2")
-        self.mlp = MLPS[options.mlp](
-            self.mlp_dim,
-            self.dropout_rate,
-            norm=options.norm if options.mlp_norm else None,
-            layer_norm_epsilon=epsilon,
-            **({"gelu": self.gelu} if options.mlp == "gelu" else {}),
-            **self.sublayer("MlpBlock_3"),
-        )
+        mlp: dict[str, Any] = {"gelu": self.gelu} if options.mlp == "gelu" else {}
+        mlp |= {"norm": options.norm if options.mlp_norm else None, "layer_norm_epsilon": epsilon}
+        mlp |= self.sublayer("MlpBlock_3")
+        self.mlp = MLPS[options.mlp](self.mlp_dim, self.dropout_rate, **mlp)
         self.layer_scale_0 = self._layer_scale("LayerScale_0")
         self.layer_scale_1 = None if options.parallel else self._layer_scale("LayerScale_1")
 

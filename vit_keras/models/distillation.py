@@ -51,11 +51,9 @@ def distillation_model(
     """
     if config.kind == "features":
         ours, theirs = (_features(model, config.patches) for model in (student, teacher))
-        layer, names = LayerArguments(seed, None), ("projection", "patch_projection")
-        ours = [
-            dense(s, t.shape[-1], layer(name), dtype="float32")
-            for s, t, name in zip(ours, theirs, names)
-        ]
+        layers = map(LayerArguments(seed, None), ("projection", "patch_projection"))
+        triples = zip(ours, theirs, layers)
+        ours = [dense(s, t.shape[-1], layer, dtype="float32") for s, t, layer in triples]
     else:
         _check_classes(student, teacher)
         heads = ["head", "head_dist"] if has_layer(student, "head_dist") else ["head"] * 2

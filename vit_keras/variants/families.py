@@ -170,6 +170,7 @@ _PERCEPTION_ENCODER = Family(
 )
 
 # Trained on pictures alone.
+_BEIT_MODEL = {"classifier": "gap_norm", "class_token": True, "qkv_bias": "qv"}
 _DINO = Family(
     name="DINO",
     title="Emerging Properties in Self-Supervised Vision Transformers",
@@ -234,14 +235,7 @@ _BEIT = Family(
     title="BEiT: BERT Pre-Training of Image Transformers",
     paper=f"{PAPERS}2106.08254",
     sizes=sized("B/16 L/16"),
-    arguments={
-        "classifier": "gap_norm",
-        "class_token": True,
-        "position_embedding": "relative_2d",
-        "qkv_bias": "qv",
-        "layer_scale": 0.1,
-        **_CLASSES,
-    },
+    arguments={**_BEIT_MODEL, "position_embedding": "relative_2d", "layer_scale": 0.1, **_CLASSES},
     differences={"L/16": {"layer_scale": 1e-5}},
     preprocessing={**HALF, **BICUBIC, "crop_fraction": 0.9},
     resizing="bilinear_half_pixel",
@@ -261,10 +255,8 @@ _EVA_02 = Family(
     license="MIT",
     sizes={k: Variant(14, *SIZES[k[:-3]][:3], units) for k, units in _EVA_02_UNITS.items()},
     arguments={
-        "classifier": "gap_norm",
-        "class_token": True,
+        **_BEIT_MODEL,
         **_SWIGLU,
-        "qkv_bias": "qv",
         "rope": {"base": 10000.0, "reference": (16, 16)},
         "image_size": 336,
     },
