@@ -37,10 +37,9 @@ class Command(NamedTuple):
 
     def parser(self, prog: str) -> "Parser":
         """Makes the parser of the command's options."""
-        note = getattr(self.module, "NOTE", "")
         parser = Parser(
             prog=prog,
-            description="\n".join(filter(None, [self.summary, note])),
+            description=f"{self.summary}\n{getattr(self.module, 'NOTE', '')}".rstrip(),
             epilog="examples:\n" + "\n".join(f"  {line}" for line in self.module.EXAMPLES),
         )
         self.module.add_options(parser, *adders(parser))

@@ -13,6 +13,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.box_prediction import certain, predict_boxes
+from vit_keras.evaluation.conformal import abstains, intervals, possible_answers
 from vit_keras.evaluation.mask_prediction import (
     TileOptions,
     predict_masks,
@@ -276,9 +277,6 @@ def _located(predictor, threshold, row, answer):
 
 def _judged(predictor, top, threshold, coverage, abstain, row, answer):
     """Adds to a prediction what the outputs `(K,)` mean."""
-    if coverage is not None or abstain is not None:
-        from vit_keras.evaluation import conformal
-
     outputs, attention = answer
     check_finite(outputs, row.path)
     task, names = predictor.task, predictor.names
@@ -286,27 +284,22 @@ def _judged(predictor, top, threshold, coverage, abstain, row, answer):
     if task.kind == "numbers":
         changes["classes"] = tuple(zip(names, map(float, outputs)))
         if coverage is not None:
-            bounds = conformal.intervals(outputs[None], task, coverage)[0]
+            bounds = intervals(outputs[None], task, coverage)[0]
             changes["intervals"] = tuple(map(tuple, bounds.tolist()))
     elif coverage is not None:
-        possible = conformal.possible_answers(outputs[None], task, coverage)[0]
+        possible = possible_answers(outputs[None], task, coverage)[0]
         changes["possible"] = tuple(names[k] for k in _descending(outputs) if possible[k])
-    if abstain is not None and conformal.abstains(outputs[None], task, abstain)[0]:
+    if abstain is not None and abstains(outputs[None], task, abstain)[0]:
         changes["nothing"] = NONE
     elif task.kind != "numbers":
-        changes["classes"] = _most_likely(names, task, outputs, top, threshold)
+        present = outputs >= outputs.dtype.type(threshold or 0.0)
+        if threshold is None and task.kind == "labels":
+            present = task.present(outputs)
+        order = [k for k in _descending(outputs)[:top] if present[k]]
+        changes["classes"] = tuple((names[k], float(outputs[k])) for k in order)
         if not changes["classes"] and threshold is not None:
             changes["nothing"] = f"no class at {100 * threshold:g}% or more"
     return dataclasses.replace(row, **changes)
-
-
-def _most_likely(names, task, outputs, top, threshold):
-    """Returns names and probabilities of `top` outputs above their thresholds."""
-    present = outputs >= outputs.dtype.type(threshold or 0.0)
-    if threshold is None and task.kind == "labels":
-        present = task.present(outputs)
-    order = [k for k in _descending(outputs)[:top] if present[k]]
-    return tuple((names[k], float(outputs[k])) for k in order)
 
 
 def _descending(outputs):

@@ -39,9 +39,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         reference: The reference that the files were compared with.
         rows: A dictionary for each file.
     """
-    graph = {}
-    if TRANSFORMERS in plan.formats:
-        graph = {"name": "pixel_values", "axes": "(N, C, H, W)"}
+    graph = {"name": "pixel_values", "axes": "(N, C, H, W)"} if TRANSFORMERS in plan.formats else {}
     modules = {module for format in plan.formats for module in TARGETS[format].packages}
     packages = {"keras", *(module.replace("_", "-") for module in modules)}
     installed = importlib.metadata.distributions()

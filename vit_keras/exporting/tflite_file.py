@@ -107,8 +107,7 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     graph, answers = tables.subgraphs[0], list[tuple]()
     if output == "boxes":
         names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
-        called = [names[i] for i in graph.outputs]
-        answers = [(name, BOX_OUTPUTS[name], name == "scores") for name in called]
+        answers = [(names[i], BOX_OUTPUTS[names[i]], names[i] == "scores") for i in graph.outputs]
     else:
         is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
         answer = ("output", output_text(model, output), class_names is not None)

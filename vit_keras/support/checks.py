@@ -112,9 +112,7 @@ def differences(recorded: Mapping, now: Mapping, names: Iterable[str]) -> list[s
     ]
 
 
-@functools.cache
-def _hints(annotated):
-    return typing.get_type_hints(annotated)
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _is(value, kind):

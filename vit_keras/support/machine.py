@@ -35,9 +35,7 @@ def folder() -> pathlib.Path:
 
 def cores() -> int:
     """Returns the number of processors that this program may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prepare() -> None:
