@@ -185,7 +185,7 @@ USES = [
     ),
     *rows(
         lambda model, **options: exporting.export(model(), "out", **options),
-        ({"model": detector, "attention": True}, "boxes cannot be exported with `attention`"),
+        ({"model": detector, "attention": True}, "boxes do not support `attention`"),
         ({"model": resnet, "attention": True}, "model with EncoderBlock layers"),
         ({"model": vit, "attention": True, "token_merging": 1}, "merging or with attention.*=1"),
         ({"model": vit, "attention": True, "formats": ["pt2"]}, "savedmodel, litert, onnx.*pt2"),

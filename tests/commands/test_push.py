@@ -68,7 +68,7 @@ def test_the_card_has_the_runs_own_numbers(trained, tmp_path, capsys):
         assert f"| {row} |" in text
     assert "3 classes: cat, dog, owl." in text
     assert 'vit_keras.open("hf://ann/pets/model.keras")' in text and 'model="ann/pets"' in text
-    with pytest.raises(ValueError, match="`folder` must be a new or an empty folder. Received: "):
+    with pytest.raises(ValueError, match="`folder` must be new or empty. Received: "):
         commands.run(["push", str(trained), ADDRESS, "--out", str(folder)])
 
 

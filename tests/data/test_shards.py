@@ -139,7 +139,7 @@ def test_pictures_are_reduced_once(tmp_path, rng):
         Image.fromarray(rng.integers(0, 256, (*sides, 3), dtype="uint8")).save(tmp_path / name)
     folder = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0))
     data.pack_shards(folder, tmp_path / "shards", format="parquet", image_size=20)
-    with pytest.raises(ValueError, match="must be a new or an empty folder. Received: '.*shards'"):
+    with pytest.raises(ValueError, match="must be new or empty. Received: '.*shards'"):
         data.pack_shards(folder, tmp_path / "shards")
     reduced = load(tmp_path / "shards", test_percent=0).split("train")
     for i, path in enumerate(map(folder.split("train").name, range(3))):

@@ -90,9 +90,13 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
         return complete_model(parse_config(["--model.weights", str(folder), *options]))
 
     assert completed("--model.image_size", "48").model.image_size == 48
-    with pytest.raises(ValueError, match=r"have num_layers=5, and .*num_layers=7\. Leave it out"):
+    with pytest.raises(
+        ValueError, match=r"have num_layers=5. Received: num_layers=7\. Leave it out"
+    ):
         completed("--model.num_layers", "7")
-    with pytest.raises(ValueError, match=r"have hidden_size=20, and .*variant='B/16'\. Leave it"):
+    with pytest.raises(
+        ValueError, match=r"have hidden_size=20. Received: variant='B/16'\. Leave it"
+    ):
         completed("--model.variant", "B/16")
     with pytest.raises(ValueError, match=r"published checkpoint of variant 'B/16'.*'nowhere'"):
         complete_model(parse_config(["--model.weights", "nowhere"]))

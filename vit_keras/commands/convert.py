@@ -24,8 +24,7 @@ def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace
     options, rest = parser.parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
         raise UsageError(
-            "Arguments of VisionTransformer must be given as pairs of --name and value. "
-            f"Received: {' '.join(rest)}"
+            f"Give arguments of VisionTransformer as --NAME VALUE. Received: {' '.join(rest)}"
         )
     options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
     return options

@@ -25,10 +25,7 @@ NOTE = (
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("model", "MODEL", "run, checkpoint of any format, or exported features")
-    pictures = (
-        "files, folders, patterns, - for a list on standard input, or one data set, such as "
-        "folder:PATH"
-    )
+    pictures = "files, folders, patterns, - for standard input, or a data set such as folder:PATH"
     add("pictures", "PICTURE", pictures, nargs="+")
     add("--out", "PATH", "the .parquet file to write", required=True)
     add("--layer", "NAME", "layer whose output is used (what the classifier reads)")

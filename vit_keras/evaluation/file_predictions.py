@@ -378,9 +378,8 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         check_choice(view, AVERAGES, "view")
     if predictor.gives_masks or predictor.task.kind == "boxes":
         raise ValueError(
-            "An average over views needs probabilities or numbers. Received: a model that "
-            "predicts boxes, or an exported file that returns masks. Leave out the views, or "
-            "export the model again with --output softmax"
+            "An average over views needs probabilities or numbers. Received: a model of boxes, or "
+            "an exported file of masks. Leave out the views, or export with --output softmax"
         )
     made = predictor
     for view in sorted(set(views), reverse=True):  # "flip" first, so that crops are mirrored too

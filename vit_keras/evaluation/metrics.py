@@ -351,9 +351,8 @@ def read_real_labels(
     named = bool(names) and all(names)
     if not named and any(name.startswith("tfds:") for name in paths or ()):
         raise ValueError(
-            "ReaL labels are in the order of ImageNet's file names, which TensorFlow Datasets does "
-            "not keep. Received: images from TensorFlow Datasets. Give the validation images "
-            "as folder:PATH"
+            "ReaL labels follow ImageNet's file names, and TensorFlow Datasets has another order. "
+            "Received: images from TensorFlow Datasets. Give the validation images as folder:PATH"
         )
     order = [int(name[1]) - 1 for name in names if name] if named else range(images)
     if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):

@@ -126,8 +126,7 @@ def report(
         )
     if len(class_names) != outputs.shape[-1]:
         raise ValueError(
-            f"The model's {outputs.shape[-1]} {task.kind} need as many names. "
-            f"Received: {len(class_names)} names"
+            f"{outputs.shape[-1]} {task.kind} need as many names. Received: {len(class_names)}"
         )
     if task.kind == "labels" and not gives_probabilities:
         outputs = sigmoid(outputs)
@@ -343,9 +342,8 @@ def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names
         k = different[0]
         raise ValueError(
             "The classes of the model and of the data set must be the same, in the same order. "
-            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model "
-            f"and {class_names[k]!r} in the data set. If only the names differ, and not the "
-            "order, give --ignore_class_names"
+            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model, "
+            f"{class_names[k]!r} in the data set. If only names differ, give --ignore_class_names"
         )
 
 

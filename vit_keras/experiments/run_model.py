@@ -186,8 +186,7 @@ def _check_sizes(model: ModelConfig, arguments):
         if None not in (requested, held) and requested != held:
             cause = f"{name}={requested}" if getattr(model, name) else f"variant={model.variant!r}"
             raise ValueError(
-                f"The weights {model.weights!r} have {name}={held}, and define their own sizes. "
-                f"Received: {cause}. Leave it out"
+                f"The weights {model.weights!r} have {name}={held}. Received: {cause}. Leave it out"
             )
 
 

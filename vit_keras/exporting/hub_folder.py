@@ -133,8 +133,7 @@ def repository_of(address: str) -> str:
     target = parse_hf(address)
     if target != HubAddress(target.repository):
         raise ValueError(
-            "An upload needs an address hf://USER/NAME, without a revision or a file. "
-            f"Received: {address!r}"
+            f"An upload needs hf://USER/NAME, without a revision or a file. Received: {address!r}"
         )
     return target.repository
 

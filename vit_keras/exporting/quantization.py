@@ -385,8 +385,7 @@ def quantize_until(
         if len(excluded) == half:
             raise ValueError(
                 f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
-                "layers in float32. Use more bits: int8 instead of int4, fp16 instead of int8, "
-                "or fp32"
+                "layers in float32. Use more bits, such as int8 instead of int4, or fp16"
             )
         excluded = list(ranking)[: min(half, 2 * len(excluded) or 1)]
         make(source, path, excluded, calibration)

@@ -408,8 +408,7 @@ class Plan:
                 if getattr(self, option) and not getattr(target, option):
                     able = [name for name, row in TARGETS.items() if getattr(row, option)]
                     raise ValueError(
-                        f"`{option}` is supported only by the formats {', '.join(able)}. Received: "
-                        f"{format!r}"
+                        f"`{option}` needs a format among {', '.join(able)}. Received: {format!r}"
                     )
             extras.check(*target.packages, extra=target.extra)
 
@@ -462,8 +461,7 @@ def plan_for(
     for option in IMPOSSIBLE.get(task.kind, ()):
         if value := getattr(plan, option):
             raise ValueError(
-                f"Models of {task.kind} cannot be exported with `{option}`. Received: "
-                f"{option}={value!r}"
+                f"Models of {task.kind} do not support `{option}`. Received: {option}={value!r}"
             )
     if plan.attention:
         serving.check_attention(model, plan.token_merging)

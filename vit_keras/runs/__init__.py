@@ -184,8 +184,7 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     if weights == REQUIRED:
         raise ValueError(
             f"This recipe fine-tunes weights, so `{option}` must name them. Received: none. Give "
-            f"--{option} with a run's folder, a checkpoint, or a published name, or null to start "
-            "from random weights"
+            f"--{option} a run's folder, a checkpoint, a published name, or null for random weights"
         )
     weights = local_path(weights)
     if run := run_of(weights):
@@ -205,8 +204,7 @@ def _check_same(run, begun):
     if backend != keras.backend.backend():
         raise ValueError(
             f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "
-            f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
-            f"KERAS_BACKEND={backend}"
+            f"Received: {keras.backend.backend()!r}. Set KERAS_BACKEND, or give another --workdir"
         )
     recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, run.config))
     if changes := differences(recorded, requested, sorted({*recorded} - PLACE)):

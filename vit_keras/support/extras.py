@@ -146,8 +146,7 @@ def choose_backend() -> None:
         installed = [name for name in BACKENDS if is_installed(name)]
         if not installed:
             raise ImportError(
-                'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch '
-                "instead of jax"
+                'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch'
             )
         os.environ["KERAS_BACKEND"] = installed[0]
 

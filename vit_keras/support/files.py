@@ -171,8 +171,7 @@ def check_new(folder: str | os.PathLike) -> None:
     """Raises ValueError unless a folder is empty or does not exist, so that nothing is lost."""
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ValueError(
-            f"`folder` must be a new or an empty folder. Received: {os.fspath(folder)!r}. Remove "
-            "it, or give another name"
+            f"`folder` must be new or empty. Received: {os.fspath(folder)!r}. Give another name"
         )
 
 

@@ -180,7 +180,6 @@ def _read(prefix, *names):
         return None
     if missing := [name for name, value in zip(variables, values) if not value]:
         raise ValueError(
-            f"{', '.join(variables)} must be set together to name the processes. "
-            f"Missing: {', '.join(missing)}"
+            f"{', '.join(variables)} must be set together. Missing: {', '.join(missing)}"
         )
     return values

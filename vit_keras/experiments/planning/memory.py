@@ -92,9 +92,8 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
     for layer, shapes in layer_calls(model):
         if isinstance(layer, (layers.StdConv, layers.RootBlock, layers.ResNetStage)):
             raise ValueError(
-                "A plan covers what the layers of a Vision Transformer keep for the backward "
-                f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
-                "update of this model instead"
+                f"A plan covers only the layers of a Vision Transformer. Received: {layer.name!r}, "
+                f"a {type(layer).__name__}. Measure one update of this model instead"
             )
         weights = layer.trainable_variables
         gradients = FLOAT32 * sum(math.prod(variable.shape) for variable in weights)
@@ -215,8 +214,7 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
     """
     if keras.backend.backend() != "jax":
         raise ValueError(
-            "A plan for `device` cpu uses XLA, so it needs KERAS_BACKEND=jax. "
-            f"Received: KERAS_BACKEND={keras.backend.backend()}"
+            f"A plan for `device` cpu needs KERAS_BACKEND=jax. Received: {keras.backend.backend()}"
         )
     config = config.complete_task("classes")
     model = from_model_config(config.model, num_classes=num_classes)
