@@ -342,8 +342,8 @@ def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names
         k = different[0]
         raise ValueError(
             "The classes of the model and of the data set must be the same, in the same order. "
-            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model, "
-            f"{class_names[k]!r} in the data set. If only names differ, give --ignore_class_names"
+            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model "
+            f"and {class_names[k]!r} in the data. If only names differ, give --ignore_class_names"
         )
 
 
