@@ -184,7 +184,7 @@ def test_other_classes_are_refused(rng):
     model.class_names = NAMES
     for names, message in (
         ("abcd", "must have the model's 5 classes. Received: a data set with 4"),
-        ("abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data set"),
+        ("abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data"),
     ):
         with pytest.raises(ValueError, match=message):
             evaluation.evaluate(evaluation.make_predictor(model), split(rng), names, batch=4)
