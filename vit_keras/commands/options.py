@@ -132,7 +132,7 @@ def adders(group: Any) -> tuple[Add, Add]:
     Example:
         ```python
         add, flag = shared.adders(parser.add_argument_group("answers"))
-        add("--top", "N", "most classes to give for each picture (3)", shared.count)
+        add("--top", "N", "number of classes per picture (3)", shared.count)
         flag("--tiles", "predict tiles of the model's size")
         ```
     """

@@ -22,7 +22,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
     add("--image_size", "PIXELS", side, shared.count)
     add("--shard_mb", "MB", "size of a shard (256)", shared.count, default=256)
-    percent = "held out of each class, where the data set has no held-out split (10)"
+    percent = "of each class to hold out, if the data set has no held-out split (10)"
     add("--test_percent", "PERCENT", percent, float, default=10.0)
     flag("--unlabeled", "pictures need no classes")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")

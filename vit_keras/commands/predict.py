@@ -37,7 +37,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("model", "MODEL", "run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="+")
-    add("--top", "N", f"most classes to give for each picture ({TOP})", shared.count)
+    add("--top", "N", f"number of classes per picture ({TOP})", shared.count)
     add("--threshold", "P", "leave out what is less probable (0, or each label's own)", float)
     add("--coverage", "RATE", "add all that the true answer may be, at a rate such as 0.9", float)
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"

@@ -26,7 +26,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("table", "TABLE", "a .parquet file of features; texts before it are queries")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="*")
-    rows = "rows of the table to search for, from 0, besides pictures"
+    rows = "rows of the table to search with, counted from 0, besides pictures"
     add("--rows", "N", rows, int, nargs="+", default=[])
     absent = "a text of what the pictures must not show, in addition to texts; may be repeated"
     add("--not", "TEXT", absent, dest="without", action="append", default=[])

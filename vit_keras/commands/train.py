@@ -1,4 +1,4 @@
-"""`vit-keras train` runs a training, or a sweep over learning rates, from a recipe and fields."""
+"""`vit-keras train` trains a model, or sweeps over learning rates, from a recipe and fields."""
 
 import re
 from collections.abc import Sequence

@@ -160,7 +160,7 @@ def report_classes(
         predicted has precision None. These are left out of means.
 
     Raises:
-        ValueError: If a label lies outside of the K classes.
+        ValueError: If a label lies outside the K classes.
     """
     count = outputs.shape[-1]
     matrix = count_pairs(labels, outputs.argmax(axis=-1), count)
@@ -351,7 +351,7 @@ def read_real_labels(
     named = bool(names) and all(names)
     if not named and any(name.startswith("tfds:") for name in paths or ()):
         raise ValueError(
-            "ReaL labels follow ImageNet's file names, and TensorFlow Datasets has another order. "
+            "ReaL labels follow the order of ImageNet's files, unlike TensorFlow Datasets. "
             "Received: images from TensorFlow Datasets. Give the validation images as folder:PATH"
         )
     order = [int(name[1]) - 1 for name in names if name] if named else range(images)

@@ -222,7 +222,7 @@ def finish_onnx(path) -> None:
     onnx.save(model, path)
 
 
-# NumPy's names for torch's operations, which Keras uses too.
+# The names that NumPy, and thus Keras, has for torch's operations.
 SHORT = {"multiply": "mul", "subtract": "sub", "divide": "div", "absolute": "abs"}
 SHORT |= {"concat": "cat", "concatenate": "cat", "clip": "clamp", "negative": "neg"}
 

@@ -1,4 +1,4 @@
-"""The promises of exported files: on real images, how far their outputs may be from Keras'."""
+"""The promises of exported files: on real images, how far their outputs may differ from Keras'."""
 
 import json
 import math

@@ -129,7 +129,7 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
         value: The value.
         kind: The type, such as `int`, `dict[str, float]`, `tuple[int, ...] | None`, or a dataclass.
         simple: For each type, the rule and the test of its values; other types have none.
-        place: The path of the value in the whole content, for the text.
+        place: The path of the value in the whole content, for the message.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):

@@ -117,7 +117,7 @@ def _are_colors(mean, std) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    (("mean", "std"), _are_colors, "give numbers below 1e6, and no 0 in the second"),
+    (("mean", "std"), _are_colors, "give numbers below 1e6, and no 0 in the second one"),
     ("levels", lambda level: level > 0, "above 0"),
     ("bands", lambda bands: min(bands, default=1) >= 1, "counted from 1"),
     ("crop_fraction", lambda share: 0 < share <= 1, "above 0 and at most 1, or None"),
@@ -232,7 +232,7 @@ class Resizing:
                 check_choice(rule, resizing.RULES, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
-        """Tells whether a model for images of this size must and may leave out pixels."""
+        """Returns whether images of this size need pixels cut off, and the rule allows that."""
         return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
 
     def replaced(

@@ -106,8 +106,8 @@ class Task:
         quantiles: For each of some coverages, the coverage and the quantiles of
             `evaluation.fit_quantiles`, with which `predict` reports what else is possible; None
             without a development split.
-        floors: For each of some shares, the share and the probability of the most probable class
-            that this share of the development pictures does not reach; None without such a split.
+        floors: For each of some shares, the share, and the probability below which the most
+            probable class lies for this share of a development split; None without one.
 
     Raises:
         ValueError: If there is no such kind, or if a field belongs to another kind.

@@ -100,7 +100,7 @@ class StopSignals:
                 command_line.set_exit_code(SIGNALED + number)  # the next signal ends the process
 
         for number, handler in previous.items():
-            if handler is not signal.SIG_IGN:  # a shell lets background jobs ignore Ctrl-C
+            if handler is not signal.SIG_IGN:  # a shell makes background jobs ignore Ctrl-C
                 signal.signal(number, collect)
         try:
             yield

@@ -67,7 +67,7 @@ class Device:
 # NVIDIA states the sum of both directions of NVLink, halved here; the network is each GPU's adapter
 # in its DGX. TPUs: the pod's all-reduce bandwidth divided by its chips; a chip of v3 has 2 cores.
 # Google states the network bandwidth only for v5e; v3 and v4 chips are assumed to have the same.
-# TFLOP/s, TFLOP/s of float32, bytes, GB/s of the memory and of links, a group, GB/s of the network.
+# Columns: TFLOP/s, the same in float32, bytes, GB/s of memory, links, a group, GB/s of the network.
 TABLE: tuple[tuple[Any, ...], ...] = (
     ("a100", "NVIDIA A100 SXM 80 GB", 312, 156, 80 * GB, 2039, 300, 8, 25, f"{NVIDIA}/a100"),
     ("h100", "NVIDIA H100 SXM 80 GB", 989.4, 494.7, 80 * GB, 3350, 450, 8, 50, f"{NVIDIA}/h100"),
@@ -91,7 +91,7 @@ DEVICES["cpu"] = Device(
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds
 UTILIZATION = 0.4  # of the peak rate: the paper's runs reach 0.32 to 0.43 (docs/planning.md)
-# Fields that must keep their defaults for the rules for activations to hold.
+# Fields that must keep their defaults so that the rules for activations hold.
 PLAIN = ("distill.teacher", "pretext.objective", "lora.rank", "optimizer.freeze", "cache_features")
 
 
