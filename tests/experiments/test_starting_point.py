@@ -103,7 +103,7 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
     model = randomize(models.VisionTransformer(16, 4, **ODD), rng)
     save(model, tmp_path / "a.weights.h5")
     bare = ["--model.weights", str(tmp_path / "a.weights.h5")]
-    with pytest.raises(ValueError, match=r"do not give the model's `model\.gelu`\. Give `model\.g"):
+    with pytest.raises(ValueError, match=r"do not give `model\.gelu`\. Give `model\.g"):
         complete_model(parse_config(bare))
     assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"
 

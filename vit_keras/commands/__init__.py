@@ -25,7 +25,7 @@ GROUPS = {
         "train": "Train a model on a data set, or continue a run that was stopped.",
         "evaluate": "Evaluate runs, checkpoints or exported files on a data set.",
         "predict": "Predict the classes of pictures.",
-        "export": "Export a model for servers, phones and browsers, and compare each file.",
+        "export": "Export a model for servers, phones and browsers, and compare the files with it.",
         "visualize": "Draw what a model has learned: filters, positions, attention, features.",
     },
     "plans and data": {

@@ -130,7 +130,7 @@ def few_shot(
 
 
 def accuracies(features, labels, drawn, test, num_classes, l2=(L2,)) -> list[dict[str, Any]]:
-    """Computes `few_shot` from the features and labels of only the drawn images."""
+    """Computes `few_shot` from the features and labels of the drawn images alone."""
     by_setting: dict[tuple[int, float], list[float]] = {}
     for (n, _), places in drawn.places.items():
         solver = LeastSquares(features[places], labels[places], num_classes)

@@ -172,7 +172,7 @@ def complete_model(config: Config) -> Config:
     needed = [*DEFAULTS, *(() if model.variant else SIZES)]
     if missing := [f"`model.{name}`" for name in needed if getattr(model, name) is None]:
         raise ValueError(
-            f"The weights {model.weights!r} do not give the model's {' and '.join(missing)}. "
+            f"The weights {model.weights!r} do not give {' and '.join(missing)}. "
             f"Give {' and '.join(missing)} too"
         )
     return dataclasses.replace(config, model=model)

@@ -76,7 +76,7 @@ litert_fp16 = functools.partial(
 )
 _litert_static = functools.partial(_litert, config="add_static_config", weight_num_bits=8)
 # Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
-# Attention's products and the normalizations stay float32: XNNPACK cannot compute them in int8.
+# Attention's products and the normalizations stay in float32: XNNPACK cannot compute them in int8.
 litert_int8_static = functools.partial(_litert_static, activation_num_bits=8)
 # Every operation with int16 activations, for NPUs, attention and most of a normalization included.
 # Images and outputs keep their types. LiteRT has no fast kernels for these types on CPUs.

@@ -45,7 +45,7 @@ FIELDS = {"thresholds": ("labels", "boxes"), "mean": ("numbers",), "std": ("numb
 VOID = 255  # the value of a mask's pixels without a class
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 
-# The names of figures in reports that differ from their keys.
+# The names of figures in reports, where they differ from the keys.
 NAMES = {
     "top_5_accuracy": "top-5",
     "real_accuracy": "ReaL",

@@ -340,7 +340,7 @@ def _check(config, device, devices, utilization):
     is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
         ("distribution", is_covered, "data_parallel or multi_worker for a plan"),
-        ("task", is_plain, "classes, labels or numbers for a plan of a processor"),
+        ("task", is_plain, "classes, labels or numbers for a plan on a processor"),
     ]
     check_rules(config, None, rules)
     if not config.model.is_complete:
