@@ -18,6 +18,8 @@ from tests.helpers import randomize, to_numpy, weights_by_path, write_picture
 from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.support.command_line import UsageError
+from vit_keras.support.tasks import Task
 from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.on("torch")
@@ -140,6 +142,23 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
     run([*command, "--format", "html"])
     (figure,) = figures_of(capsys.readouterr().out)
     assert figure["class"] == "none" and figure["text"] == "no class at 99.9 % or more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"), [("classes", "tiles"), ("numbers", "top"), ("numbers", "threshold")]
+)
+def test_an_option_that_a_kind_of_model_ignores_is_refused(tmp_path, rng, kind, option):
+    model = randomize(VisionTransformer(16, 4, 24, 2, 3, 40, 2), rng)
+    model.class_names, model.task = ["age", "size"], Task(kind)
+    save_model(model, tmp_path / "a.keras")
+    write_picture(tmp_path / "a.png", rng)
+    value = [] if option == "tiles" else ["1"]
+    with pytest.raises(UsageError, match=f"--{option} does not apply to a model of {kind}"):
+        run(["predict", str(tmp_path / "a.keras"), str(tmp_path), f"--{option}", *value])
+    if option == "tiles":
+        with pytest.raises(UsageError, match="--tiles does not apply to a model of classes"):
+            options = ["--dataset", "digits", "--out", str(tmp_path)]
+            run(["evaluate", str(tmp_path / "a.keras"), "--tiles", *options])
 
 
 def test_a_page_holds_its_pictures(outputs, pictures):

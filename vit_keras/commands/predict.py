@@ -25,7 +25,10 @@ EXAMPLES = (
 )
 
 TOP = 3  # classes for each picture
-UNUSED = {  # options that do not apply to masks or boxes
+UNUSED = {  # options that do not apply to a kind of model
+    "classes": ("tiles",),
+    "labels": ("tiles",),
+    "numbers": ("top", "threshold", "tiles"),
     "masks": ("top", "threshold", "coverage", "abstain", "attention"),
     "boxes": ("top", "coverage", "abstain", "attention"),
 }
@@ -108,7 +111,7 @@ def needs_models(options: argparse.Namespace) -> bool:
 
 def _check_output(options, form, kind):
     """Refuses options and forms of output that a kind of model does not support."""
-    for name in UNUSED.get(kind, ()):
+    for name in UNUSED[kind]:
         if getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} does not apply to a model of {kind}. Leave it out")
     forms = FORMS.get(kind, shared.FORMATS)
