@@ -88,6 +88,16 @@ def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(monk
     assert [label.get_text() for label in axis.get_xticklabels()] == ["cat", "dog"]
 
 
+def test_a_label_without_positives_has_no_bar(monkeypatch):
+    drawn, none = [], {"average_precision": None, "f1": None}
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: drawn.append(figure))
+    rows = [{"name": "cat", "positives": 3, "average_precision": 0.75, "f1": 0.5}]
+    figures.label_bars([*rows, {"name": "dog", "positives": 0, **none}], "nowhere")
+    axis = drawn[0].axes[0]
+    np.testing.assert_equal([bar.get_width() for bar in axis.patches], [75, np.nan])
+    np.testing.assert_equal(axis.lines[0].get_xdata(), [50, np.nan])
+
+
 def test_a_class_keeps_its_dollars_and_a_logarithmic_axis_its_powers(tmp_path):
     figure, ((axis,),) = figures.new_figure(4, 3)
     axis.set(title="$5$", yscale="log", ylim=(1, 1e5))

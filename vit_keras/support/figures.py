@@ -207,7 +207,7 @@ def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: 
     shown = list(rows)[:COUNTED_CLASSES]
     figure, axes = new_figure(6.4, 1.2 + 0.3 * len(shown))
     axis, places = axes[0, 0], range(len(shown))
-    percent = lambda key: [100 * (row[key] or 0) for row in shown]
+    percent = lambda key: [100 * (np.nan if row[key] is None else row[key]) for row in shown]
     axis.barh(places, percent("average_precision"), color=BLUE, label="average precision")
     axis.plot(percent("f1"), places, "o", color=ORANGE, label="F1 at the threshold")
     axis.set_yticks(places, [f"{shorten(row['name'])} ({row['positives']})" for row in shown])
