@@ -272,7 +272,7 @@ class Review:
             "in_no_class": layout.loose,
             "unused_folders": layout.unused,
         }
-        loose = needs_classes and layout.classes and layout.loose
+        loose = layout.loose if needs_classes and layout.classes else []
         splits = f". The splits are {', '.join(layout.roots)}"
         self.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
         self.warn(loose, "pictures outside folders of classes are left out", ". Move them into one")
