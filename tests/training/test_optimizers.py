@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.experiments.run_model import initial_model
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.runs import Run
 from vit_keras.support.keras_internals import averages_of
@@ -299,3 +300,11 @@ def test_training_continues_with_the_next_rate(rng):
     fixed = sparse_model()
     fixed.fit(x, y, epochs=2, **options)
     assert not np.allclose(weights_by_path(fixed)["head/kernel"], expected["head/kernel"])
+
+
+@pytest.mark.parametrize("rates", [(0.25, 1.0), (1.0, 0.25)])
+def test_a_run_of_several_rates_needs_no_other_field(rates):
+    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
+    model = ModelConfig(None, image_size=12, patch_size=4, **sizes)
+    model = initial_model(Config(model=model, patch_keep_rates=rates), ["a", "b"])
+    assert model.get_layer("patch_dropout").keep_rate == 0.25

@@ -105,6 +105,7 @@ UNUSED: dict[str, tuple[str, ...]] = {
     ),
 }
 UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
+UNUSED["masks"] += ("model.patch_keep_rate", "patch_keep_rates")  # each patch has pixels
 NO_TEXTS = ("lora.rank", "pretext.objective", "distill.teacher", "model.head_bias")
 # Fields that change features between epochs, or need the frozen layers again.
 CHANGING = (

@@ -266,9 +266,6 @@ class PatchKeepRates(keras.callbacks.Callback):
     A rate applies from the first epoch (of `eval_every` updates) that begins in its interval of the
     run, regardless of whether the run was stopped. Every rate gives a different number of tokens,
     so the model compiles once for each.
-
-    Raises:
-        ValueError: If the model keeps all patches.
     """
 
     def __init__(self, run: Run):
@@ -282,7 +279,7 @@ class PatchKeepRates(keras.callbacks.Callback):
         return rates[min(part, len(rates) - 1)]
 
     def on_epoch_begin(self, epoch, logs=None):
-        if not self.config.patch_keep_rates:
+        if min(self.config.patch_keep_rates, default=1) == 1:
             return
         layer = self.model.get_layer("patch_dropout")
         if layer.keep_rate != self.rate(epoch):
