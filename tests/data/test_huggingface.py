@@ -78,3 +78,14 @@ def test_negative_numbers_are_numbers_as_in_a_table(library, tmp_path, task, col
     split = data.load(f"hf:{tmp_path / 'set'}", 1, config, task).split("train")
     np.testing.assert_array_equal(split.labels[:, 0], numbers)
     assert split.groups == [*map(str, numbers)]
+
+
+def test_names_of_classes_are_stripped_as_in_a_table(library, tmp_path):
+    for names in (["ant ", "be\u0301e"], ["ant", "ant "]):
+        kind = library.ClassLabel(names=names)
+        made(library, range(4), kind, [0, 1, 1, 0]).save_to_disk(tmp_path / names[0])
+    dataset = load(tmp_path / "ant ", test_percent=0)
+    assert dataset.class_names == ("ant", "b\u00e9e")
+    assert dataset.split("train").labels.tolist() == [0, 1, 1, 0]
+    with pytest.raises(ValueError, match=r"need different names. .*\['ant', 'ant'\]"):
+        load(tmp_path / "ant")

@@ -258,6 +258,15 @@ def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
     np.testing.assert_array_equal(labels_of(dataset), np.nan_to_num(expected))
 
 
+@pytest.mark.parametrize("row", [[1, 0, 1], [0.5, 0.25]])
+def test_a_list_of_numbers_is_no_set_of_labels(six, tmp_path, row):
+    name = stored(tmp_path / "rows.parquet", {**six, "label": [row] * 6})
+    with pytest.raises(
+        ValueError, match=r"each once. Received: \[.*\] in row 1 of the column 'lab"
+    ):
+        opened(name)
+
+
 def test_numbers_become_standardized_targets(six, tmp_path):
     values = np.array([[1, 10], [3, nan], [nan, 30], [5, 20], [7, 7], [0, 0]])
     columns = {n: [None if np.isnan(v) else v for v in of] for n, of in zip("ab", values.T)}

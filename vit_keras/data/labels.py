@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
+from vit_keras.support.checks import short
 from vit_keras.support.tasks import CLASSES, Task
 
 
@@ -214,10 +215,13 @@ def read_labels(
     known = lambda text: text if isinstance(text, list) or text not in unknown else None
     values = {name: [known(text_of(cell)) for cell in cells] for name, cells in columns.items()}
     kind, why = (task, "") if task in CELLS else _guess(values, config)
+    order = [str(text_of(name)) for name in order or ()]
+    if len({*order}) < len(order):
+        raise ValueError(f"Classes need different names. Received: {where!r} with {order}")
     if len(values) == 1 and kind == "classes":
         labels = _classes(where, values, config, order)
     elif len(values) == 1 and kind == "labels":
-        labels = _lists(values, config, order)
+        labels = _lists(where, values, config, order)
     else:
         table = _numeric(where, values, kind)
         if kind == "classes":
@@ -320,9 +324,17 @@ def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
         )
 
 
-def _lists(values, config, order):
+def _lists(where, values, config, order):
     """Reads labels from a column of lists, or of texts with several labels; None is unknown."""
-    ((_, cells),) = values.items()
+    ((column, cells),) = values.items()
+    for row, cell in enumerate(cells, 1):
+        known = [item for item in cell if item is not None] if isinstance(cell, list) else []
+        if len({*map(str, known)}) < len(known) or any(isinstance(item, float) for item in known):
+            raise ValueError(
+                "A list of labels holds names or whole numbers, each once. Received: "
+                f"{short(cell)} in row {row} of the column {column!r} of {where!r}. Give each "
+                "label, or each number, a column of its own in data.label_columns"
+            )
     split = lambda cell: cell.split(config.label_separator) if isinstance(cell, str) else cell
     sets = [None if cell is None else {*map(text_of, split(cell))} - {"", None} for cell in cells]
     names = order or sorted({*itertools.chain.from_iterable(filter(None, sets))})
