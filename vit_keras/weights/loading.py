@@ -90,21 +90,15 @@ def open(
             return load_adapters(build(path, **sizes), adapters)
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
         return build(path, source, interpolation, patch_interpolation, which, **overrides)
-    model = _keras_model(path)
-    return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
-
-
-def _keras_model(path):
-    """Checks all contents of a `.keras` file, and loads its model with Keras."""
-    with checks.named_errors(path), contextlib.closing(KerasTensors(path)) as tensors:
-        checks.check_tensors(tensors, integers=True)
-        check_described_size(tensors)
+    with checks.named_errors(path), contextlib.closing(KerasTensors(path)) as stored:
+        checks.check_tensors(stored, integers=True)
+        check_described_size(stored)
     fault = "it is damaged, or needs layers that are not imported"
     with checks.readable(f"{path!r} cannot be read as a Keras model: {fault}"):
         model = keras.saving.load_model(path, compile=False)
     numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
     checks.check_fit(numbers, repr(path))
-    return model
+    return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
 
 
 SLACK = 10**6  # weights that a small file may describe but not contain
@@ -120,7 +114,7 @@ def check_described_size(tensors: KerasTensors) -> None:
         tensors: An open `.keras` file. One stored number may hold two four-bit weights.
 
     Raises:
-        ValueError: If it describes far more weights, or more units of a ResNet, than the file has.
+        ValueError: If the configuration describes far more weights or ResNet units than the file.
     """
     label = f"The configuration in {tensors.path!r}"
     described = {**checks.parse_json(tensors.metadata["config"], label), "compile_config": None}

@@ -223,31 +223,27 @@ def check_held(row: Format, arch, model, config: dict) -> None:
     if not isinstance(arch, VisionTransformerArchitecture):
         return
     refusal = f"The format {row.name!r} cannot hold this model"
+    variables = {variable.path: variable for variable in model.weights}
+    shapes: dict[str, tuple[int, ...]] = {}
     try:
-        read = _read_back(row, arch, model, config) | row.as_read(arch)
+        for link in row.links(arch, None, config):
+            shapes |= link.shapes(variables)
+        _, spelled, _ = choose(shapes, row.name, f"the {row.name} file", None, config)
+        inferred = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
+        fixed = row.as_read(arch)
     except (ValueError, LookupError) as error:
         raise ValueError(f"{refusal}: {error}") from error
+    told = () if config else ("image_size", "num_heads")  # the user gives them
+    read = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
+    read |= {name: value for name, value in inferred.items() if name not in told} | fixed
     here, there = _decisive(arch.arguments), _decisive({"classifier": arch.classifier, **read})
-    names = [name for name in here if name in row.as_read(arch) or name not in NUMERICS]
+    names = [name for name in here if name in fixed or name not in NUMERICS]
     if others := [name for name in names if here[name] != there.get(name, here[name])]:
         said = lambda values: ", ".join(f"{name}={values[name]!r}" for name in others)
         raise ValueError(
             f"{refusal}, which would be read as one with {said(there)}. Received: {said(here)}. "
             "Save it as .keras or .weights.h5, or in the format of its family"
         )
-
-
-def _read_back(row, arch, model, config):
-    """Returns the arguments that a format's reader infers from what is written."""
-    variables = {variable.path: variable for variable in model.weights}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for link in row.links(arch, None, config):
-        shapes |= link.shapes(variables)
-    _, spelled, _ = choose(shapes, row.name, f"the {row.name} file", None, config)
-    arguments = row.infer({name: shapes[old] for name, old in spelled.items()}, config)
-    told = () if config else ("image_size", "num_heads")  # the user gives them
-    sizes = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
-    return sizes | {name: value for name, value in arguments.items() if name not in told}
 
 
 def _decisive(arguments):

@@ -179,10 +179,10 @@ class HuggingFace(Format):
         )
 
     def assumption(self, shapes, config, overrides):
-        filter = (config.get(PROCESSOR) or {}).get("resample")
-        if filter is None or filter in configs.PIL_RESAMPLE.values():
+        said = (config.get(PROCESSOR) or {}).get("resample")
+        if said in (None, *configs.PIL_RESAMPLE.values()):
             return ""
-        return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={filter}"
+        return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={said}"
 
     def as_read(self, arch):
         return configs.type_for(arch).as_read(arch)

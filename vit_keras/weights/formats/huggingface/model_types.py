@@ -31,7 +31,7 @@ class ModelType:
     Attributes:
         name: The value of `model_type` in `config.json`.
         names: The names of its tensors.
-        mark: The canonical name of a tensor that its files have and similar types' lack, or "".
+        mark: The canonical name of a tensor in its files, but not in those of similar types; or "".
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
         fields: The defaults of its configuration; `TRANSLATED` turns some into arguments.
         image_size: The default height and width in its configuration.
