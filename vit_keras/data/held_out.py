@@ -105,7 +105,7 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
     pairs, images = np.unique(label.astype("int64") * count + unit, return_counts=True)
     label, unit = np.divmod(pairs, count)  # in the order of the labels, then of the units
     part, units = np.zeros(count, int), np.bincount(label)
-    if len(pairs) == count and images.max(initial=1) == 1:  # the same result, but fast for millions
+    if len(pairs) == count and images.max(initial=1) == 1:  # dealt in turn, fast for millions
         if folds:
             part[unit] = np.arange(count) % folds
         else:
