@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 from scipy.ndimage import maximum_filter, minimum_filter
 
@@ -200,6 +201,21 @@ def test_masks_lie_where_people_put_them(tmp_path, image, mask):
     assert dataset.kind == "masks" and dataset.class_names == ("0", "1", "2")
     for name, read in masks_of(dataset.split("train")).items():
         np.testing.assert_array_equal(read, written[name[:3]])
+
+
+@pytest.mark.parametrize("form", ["<u2", ">u2", "<f4", ">f4"])
+def test_levels_of_tiff_masks_are_not_cut_at_255(tmp_path, form):
+    levels = np.array([[0, 300], [65000, 300]], form)
+    write_pair(tmp_path, "a", np.zeros((2, 2), "uint8"))
+    (tmp_path / "masks" / "a.png").unlink()
+    tifffile.imwrite(file := tmp_path / "masks" / "a.tif", levels, byteorder=form[0])
+    config = DataConfig(test_percent=0, mask_values="0,300,65000")
+    mask = data.load(f"folder:{tmp_path}", 1, config).split("train").example(0)[1]
+    np.testing.assert_array_equal(mask, [[0, 1], [2, 1]])
+    if form[1] == "f":
+        tifffile.imwrite(file, levels + 0.5, byteorder=form[0])
+        with pytest.raises(ValueError, match="whole levels, not fractions"):
+            data.load(f"folder:{tmp_path}", 1, config).split("train").example(0)
 
 
 LOSSY = "must keep every level, as a PNG does, not "

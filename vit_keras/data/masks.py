@@ -21,7 +21,7 @@ from vit_keras.support.tasks import VOID
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"
 # Endings that masks add to the names of their pictures.
 ENDS = re.compile("[-_. ](mask|masks|seg|segmentation|gt|label|labels|labelids)$", re.IGNORECASE)
-MODES = ("P", "L", "1", "I;16", "I")  # Pillow's modes whose values are numbers or levels
+MODES = ("P", "L", "1", "I;16", "I;16B", "I", "F")  # Pillow's, whose values are numbers or levels
 LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
 COLOR = re.compile(r"#[0-9a-f]{6}\b|(?<!\d)(\d{1,3}[\s,;]+){2}\d{1,3}(?!\d)", re.IGNORECASE)
 SHOWN = 8  # levels or colors that a message names
@@ -75,7 +75,10 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
             raise ValueError(f"a mask must keep every level, as a PNG does, not {picture.format}")
         picture = upright(picture)
         if picture.mode in MODES and not has_colors:
-            return np.asarray(picture).astype("int64")
+            levels = np.asarray(picture).astype("int64")
+            if (levels != np.asarray(picture)).any():
+                raise ValueError("a mask must hold whole levels, not fractions")
+            return levels
         red, green, blue = np.moveaxis(np.asarray(picture.convert("RGB")).astype("int64"), -1, 0)
     if has_colors:
         return red << 16 | green << 8 | blue
