@@ -54,7 +54,7 @@ def test_slices_of_a_folder_are_samples(plain):
         np.testing.assert_array_equal(part.labels, np.array(expected) // 40)
     inner = dataset.split("train[5:20]").part(np.array([3, 1]))
     assert grays(inner) == [whole[8], whole[6]]
-    for name in ("train[5:5]", "train[1:2:3]", "val"):
+    for name in ("train[5:5]", "train[1:2:3]", "train[:0.9]", "val"):
         message = "must be one of 'train', 'test', or a slice with images"
         with pytest.raises(ValueError, match=f"{message}.*{re.escape(name)}"):
             dataset.split(name)

@@ -306,7 +306,8 @@ VALIDATION = ("validation", "val", "valid", "dev")  # names of the same split
 HELD_OUT = ("test", *VALIDATION)  # "test" means the first that exists
 SPLITS = ("train", *HELD_OUT)
 OTHER_NAMES = {"training": "train", "trainset": "train", "testing": "test", "testset": "test"}
-SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
+BOUND = r"(-?\d+(?:(?:\.\d+)?%)?)?"  # a number of images, or a percentage, perhaps with decimals
+SLICE = re.compile(rf"([^\[\]]+)(?:\[{BOUND}:{BOUND}\])?")
 
 
 @dataclasses.dataclass(frozen=True)
