@@ -116,7 +116,7 @@ MODELS = [
     (lambda: models.feature_pyramid(vit(), levels=(3,)), "strides in pixels.*Received: 3 for"),
     (lambda: models.add_lora(vit(), 2, ["queries"]), "has query, key, value, out"),
     (lambda: models.add_lora(vit(), 10**6), r"`rank` must be at most \d+, .*rank=1000000"),
-    (lambda: models.add_lora(vit(), 2, alpha=0), "and `alpha` above 0, .* rank=2, alpha=0"),
+    (lambda: models.add_lora(vit(), 2, alpha=0), "`alpha` must be above 0, .* rank=2, alpha=0"),
     (lambda: models.add_lora(vit(), 2, train=["heed"]), "`train` must hold patterns.*'heed'"),
     (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
     *rows(

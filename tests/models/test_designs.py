@@ -62,7 +62,7 @@ def test_a_model_carries_the_arguments_that_build_it(name):
 def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
     model = design("CLIP")
     clone = keras.models.clone_model(model)
-    with pytest.raises(ValueError, match=r"if it is a clone, call `models.copy_description`"):
+    with pytest.raises(ValueError, match=r"if it is a clone, call `models.copy_description` first"):
         weights.save(clone, tmp_path / "timm.safetensors", "timm")
     assert architecture_of(models.copy_description(clone, model)) == architecture_of(model)
     config = {**model.get_config(), "architecture": {"hidden_size": "wide"}}

@@ -266,7 +266,7 @@ def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0)
         368.9...
     """
     if not 0 < utilization <= 1:
-        raise ValueError(f"`utilization` must be above 0 and at most 1. Received: {utilization!r}")
+        raise ValueError(f"`utilization` must be above 0 and at most 1. Received: {utilization}")
     return exaflops * 1e18 / (device_tflops * 1e12 * utilization) / 86_400
 
 

@@ -205,7 +205,7 @@ class LowRankKernel(keras.layers.Layer):
             raise ValueError(
                 "`rank` must be a positive int, and a layer can take adapters only once, and only "
                 f"before it is quantized. Received: rank={rank!r}, layer {self.name!r} with "
-                f"lora_enabled={self.lora_enabled}, quantized to {self.quantization_mode!r}"
+                f"lora_enabled={self.lora_enabled}, quantization_mode={self.quantization_mode!r}"
             )
         initializers = a_initializer or lora_initializer(self, None), b_initializer
         with contextlib.ExitStack() as stack:

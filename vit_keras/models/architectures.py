@@ -141,7 +141,7 @@ class VisionTransformerArchitecture:
             raise ValueError(
                 "Other projects' formats hold only models built by `VisionTransformer` and "
                 f"`HybridViT` for images of one size. Received: model {model.name!r}; save it as "
-                ".keras or .weights.h5, or if it is a clone, call `models.copy_description` on it"
+                ".keras or .weights.h5 or, if it is a clone, call `models.copy_description` first"
             )
         kind, place = arch.position_embedding, arch.position_embedding_at
         if (kind, place) not in POSITIONS:

@@ -52,7 +52,8 @@ def add_lora(
     if rank > most or (alpha is not None and alpha <= 0):
         raise ValueError(
             f"`rank` must be at most {most}, the shortest side of the kernels that get adapters, "
-            f"and `alpha` above 0, or None for `rank`. Received: rank={rank}, alpha={alpha}"
+            "and `alpha` must be above 0, or None to use `rank`. "
+            f"Received: rank={rank}, alpha={alpha}"
         )
     whole = matching_layers(model, train, "train")
     seed = base.default_seed() if seed is None else seed

@@ -61,7 +61,7 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
     missing = [name for name, has in needed.items() if products[name] and not has()]
     if missing:
         raise ValueError(
-            "The chosen products need oneDNN, and in bfloat16 also a processor that it supports. "
+            "The chosen products need oneDNN and, in bfloat16, a processor on which it has them. "
             f"Received: torch_products with {', '.join(missing)} on a machine that cannot "
             "run them. Resume the run on the machine that started it, or start a new run here"
         )
