@@ -305,8 +305,8 @@ Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
 def count(layer, shape: Shape, convention: Convention) -> Products:
     """Yields (multiply-adds, elements in the result) for each product of `layer`.
 
-    A layer without its own rule is counted by the rule of its nearest base class. Layers of Keras
-    and of this package without weights multiply nothing.
+    A layer without its own rule is counted by the rule of its nearest base class. Other layers of
+    Keras and of this package cost nothing if they have no weights and do not multiply their inputs.
 
     Args:
         layer: A built layer.

@@ -28,8 +28,8 @@ class StdConv(SeededLayer):
         filters: The number of filters.
         kernel_size: k, an odd number of pixels.
         strides: s, the stride in pixels.
-        padding: "same", which puts an odd pixel last, or "fixed", which puts (k - 1) / 2 zeros on
-            every side, whatever the stride.
+        padding: "same", which puts an odd pixel of padding last, or "fixed", which puts (k - 1) / 2
+            zeros on every side, whatever the stride.
         standardization: The divisor: "vit" for std + 1e-5, as in the published hybrids; "bit" for
             √(variance + 1e-10), as in BiT; "timm" for √(variance + 1e-8), as timm runs the hybrids'
             weights.

@@ -280,7 +280,7 @@ def _cover(arch, prefix):
 def with_boxes(
     arch: VisionTransformerArchitecture, head: str, num_classes: int, num_tokens: int
 ) -> VisionTransformerArchitecture:
-    """Returns the architecture of `models.detector` from its backbone's."""
+    """Returns the architecture of a model from `models.detector`, given its backbone's."""
     options: dict[str, Any] = {"boxes": head, "head_use_bias": True}
     if head == "tokens" and not arch.options.num_registers:
         cover = "class" if arch.prefix.names else "patches"

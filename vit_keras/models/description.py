@@ -36,7 +36,7 @@ def with_outputs(model: keras.Model, outputs, name: str | None = None) -> ImageM
 
     Args:
         model: A functional model.
-        outputs: Outputs that are computed from its input.
+        outputs: Tensors that are computed from its input.
         name: The new name; None keeps the name of `model`.
 
     Returns:

@@ -49,7 +49,7 @@ def check_images(model: keras.Model, images: Any) -> None:
 
 
 def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) -> Any:
-    """Checks the input of `fit`, `evaluate` or `predict`, and returns a list as an array.
+    """Checks the input of `fit`, `evaluate` or `predict`, and turns a list into an array.
 
     Args:
         model: An `ImageModel`.

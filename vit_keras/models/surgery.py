@@ -243,7 +243,7 @@ def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) 
 
     Args:
         model: A functional model.
-        subject: What needs other grids, for the message.
+        subject: What needs other grids: a plural noun for the message.
         but: The types of layers that may have a grid, since they add positions to the tokens.
     """
     fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in but]

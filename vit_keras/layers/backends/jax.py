@@ -252,7 +252,7 @@ _layer_norm.defvjp(
 
 
 def by_blocks(function, *tensors):
-    """`function(*tensors)` of `(B, N, …)`, in independent blocks of tokens.
+    """Computes `function(*tensors)` of tensors `(B, N, …)` in independent blocks of tokens.
 
     The blocks run in a loop because XLA would otherwise compute what it can before the backward
     pass, and keep it. The last block starts early enough to be full, so it computes some rows

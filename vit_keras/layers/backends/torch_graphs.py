@@ -416,7 +416,7 @@ def _function_of(graph, is_computed_again):
     def compute(*tensors):
         return call(*tensors)
 
-    compute.__code__ = compute.__code__.replace()  # torch compiles one code only a few times
+    compute.__code__ = compute.__code__.replace()  # torch compiles a code object only a few times
     return compute
 
 
