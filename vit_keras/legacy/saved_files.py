@@ -171,8 +171,7 @@ def upgrade(model: keras.Model) -> ImageModel:
         model.save("model.keras")  # for `vit-keras export model.keras`
         ```
     """
-    arguments = _arguments(model)
-    upgraded = VisionTransformer(**arguments)
+    upgraded = VisionTransformer(**_arguments(model))
     variables = {variable.path: variable for variable in upgraded.weights}
     for path, variable in _paths(model):
         _copy(variable, variables[path])

@@ -165,9 +165,8 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     outputs = [model.output["logits"], model.output["boxes"]]
     joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
     made = description.with_outputs(model, joined)
-    made.preprocessing = dataclasses.replace(
-        description.preprocessing_of(model), crop_fraction=None
-    )
+    preprocessing = description.preprocessing_of(model)
+    made.preprocessing = dataclasses.replace(preprocessing, crop_fraction=None)
     made.task = Task("boxes")
     return made
 

@@ -25,9 +25,8 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
         ['cat', 'dog']
     """
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
-        model.preprocessing, model.class_names = source.preprocessing, source.class_names
-        model.task, model.resizing = source.task, source.resizing
-        model.architecture = source.architecture
+        for name in ("preprocessing", "class_names", "task", "resizing", "architecture"):
+            setattr(model, name, getattr(source, name))
     return model
 
 

@@ -60,7 +60,6 @@ def ResNet(
     width = int(ROOT_WIDTH * resnet_width)
     layer = LayerArguments(seed, dtype)
     x = image_input(image_size, channels, input_tensor)
-    images = image_source(x)
     sizes: dict[str, Any] = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
 
     x = RootBlock(width, **layer("root_block"))(x)  # (B, H/4, W/4, 64w)
@@ -71,7 +70,7 @@ def ResNet(
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)
     x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
-    model = ImageModel(images, x, name=name)
+    model = ImageModel(image_source(x), x, name=name)
     sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH}
     model.architecture = ResNetArchitecture(**sizes, num_classes=num_classes or None)
     return model
