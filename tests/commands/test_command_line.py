@@ -48,6 +48,8 @@ WRONG = [  # the words of a command line, and a part of its message
     (["bench", "a", "--rounds", "0"], "--rounds: must be a whole number, at least 1. Rec"),
     (["evaluate", "a", "b", "--predictions", "c.csv"], "takes one model. Received: 2 models"),
     (["evaluate", "a", "--knn", "5", "--real", "b"], "--real does not apply to --knn. Leave out"),
+    (["check", "a", "--quick", "--model", "b"], "--quick opens no pictures, and --model needs"),
+    (["check", "a", "--out", "b.json", "--out", "c.json"], "each at most once. Received: ['b.json"),
     (["visualize", "a", "--out", __file__], "argument --out: must be a folder. Received: "),
     (["train", "--lits"], "Did you mean --list"),
     (["train", "digits"], "unrecognized arguments: digits. Give fields as --FIELD VALUE"),

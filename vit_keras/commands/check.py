@@ -54,8 +54,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 def run(options: argparse.Namespace) -> None:
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
-    if out.keys() - {".png", ".json", ".html"}:
-        raise UsageError(f"`--out` must end in .png, .json or .html. Received: {options.out}")
+    if out.keys() - {".png", ".json", ".html"} or len(out) < len(options.out):
+        raise UsageError(
+            f"`--out` must end in .png, .json or .html, each at most once. Received: {options.out}"
+        )
+    if options.quick and options.model:
+        raise UsageError("--quick opens no pictures, and --model needs them. Leave out one of them")
     if ".html" in out and options.model is None:
         raise UsageError(
             "`--out` ending in .html shows the labels that `--model` contradicts. Give --model"
