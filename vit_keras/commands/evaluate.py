@@ -35,13 +35,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_tile_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
     add, _ = shared.adders(few.add_mutually_exclusive_group())
-    add(
-        "--fewshot",
-        "SHOTS",
-        "training images of each class, such as 1 5 10",
-        shared.count,
-        nargs="+",
-    )
+    add("--fewshot", "SHOTS", "images of each class, such as 1 5 10", shared.count, nargs="+")
     add("--knn", "K", "nearest neighbors that vote, such as 10 20", shared.count, nargs="+")
     add, _ = shared.adders(few)
     add("--l2", None, "L2 penalties of few-shot probes (1024)", float, nargs="+", default=[2.0**10])

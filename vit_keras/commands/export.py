@@ -30,9 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--out", "PATH", "folder of the files (MODEL/export)", shared.folder)
     add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
     flag("--raw", "prepared float images in, logits out")
-    add(
-        "--static_batch", "N", "images per call (1 on phones, else any)", shared.count, dest="batch"
-    )
+    add("--static_batch", "N", "images per call (1 on phones, or any)", shared.count, dest="batch")
     flag("--dynamic_batch", "any number of images per call, in every format")
     flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
     shared.add_image_size(add)

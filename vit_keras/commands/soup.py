@@ -38,10 +38,8 @@ def run(options: argparse.Namespace) -> None:
     with claimed_output(options.out, "a soup"):
         if options.greedy:
             names = ("dataset", "split", "data_dir", "label_columns")
-            source = {name: getattr(options, name) for name in names}
-            judge = experiments.development_judge(
-                options.models, batch=options.batch_eval, **source
-            )
+            told = {name: getattr(options, name) for name in names}
+            judge = experiments.development_judge(options.models, batch=options.batch_eval, **told)
         model, rows = experiments.make_soup(options.models, judge)
         weights.save_model(model, options.out)
         write_text(log, json.dumps(rows, indent=1))

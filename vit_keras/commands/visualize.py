@@ -59,9 +59,7 @@ def run(options: argparse.Namespace) -> None:
     heads, out = options.heads, pathlib.Path(options.out)
     subject = inspection.Subject(model, images, shown_pictures, titles, heads, source, index)
     drawn = inspection.draw_views(subject, out, views)
-    arrays: dict[str, Any] = {
-        f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()
-    }
+    arrays: dict[str, Any] = {f"{view}/{k}": x for view in drawn for k, x in drawn[view].items()}
     with replacing(out / "arrays.npz") as path:
         np.savez(path, **arrays)
 

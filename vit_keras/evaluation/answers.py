@@ -278,9 +278,7 @@ def _texts(prediction):
     """Returns "cat 98.2%", "age 34.5 [30, 39]", or "cat 98.2% [4, 10, 64, 80]"."""
     show = "{} {:.5g}" if prediction.kind == "numbers" else "{} {:.1%}"
     places = [f" [{a:.5g}, {b:.5g}]" for a, b in prediction.intervals or ()]
-    places += [
-        f" [{', '.join(f'{x:.0f}' for x in corners)}]" for corners in prediction.boxes.corners
-    ]
+    places += [f" [{', '.join(f'{x:.0f}' for x in box)}]" for box in prediction.boxes.corners]
     texts = [show.format(*pair) for pair in prediction.classes]
     return ["".join(pair) for pair in itertools.zip_longest(texts, places, fillvalue="")]
 

@@ -124,9 +124,7 @@ def best_box_thresholds(
     recall = evaluation.params.recThrs
     chosen = []
     for k in range(num_classes):
-        precision, scores = (
-            evaluation.eval[name][0, :, k, 0, -1] for name in ("precision", "scores")
-        )
+        precision, scores = (evaluation.eval[x][0, :, k, 0, -1] for x in ("precision", "scores"))
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
         chosen.append(float(scores[f1.argmax()]) if f1.max() > 0 else 0.5)
     return tuple(chosen)
@@ -284,9 +282,7 @@ def draw_boxes(
         PIL.Image.fromarray(drawn).save("found.png")
         ```
     """
-    image, drawing, font = (
-        extras.require(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont")
-    )
+    image, drawing, font = (extras.require(f"PIL.{x}") for x in ("Image", "ImageDraw", "ImageFont"))
     pixels = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3))
     drawn = image.fromarray(np.ascontiguousarray(pixels))
     pen, points = drawing.Draw(drawn), max(10, max(drawn.size) // 50)

@@ -72,9 +72,7 @@ def fit_quantiles(
     if task.kind == "masks":
         return None
     columns = [np.sort(column) for column in _true_scores(outputs, labels, task.kind)]
-    rows = [
-        (coverage, *(_quantile(column, coverage) for column in columns)) for coverage in COVERAGES
-    ]
+    rows = [(rate, *(_quantile(column, rate) for column in columns)) for rate in COVERAGES]
     return tuple(row for row in rows if any(q is not None for q in row[1:])) or None
 
 

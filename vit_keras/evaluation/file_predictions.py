@@ -171,10 +171,8 @@ def read_picture(predictor: Any, path: str | os.PathLike) -> np.ndarray:
     Raises:
         FileNotFoundError, ValueError: As for `data.read_image`.
     """
-    pixels = predictor.preprocessing
-    return data.read_image(
-        path, predictor.input_shape[-1], levels=pixels.levels, bands=pixels.bands
-    )
+    rules = predictor.preprocessing
+    return data.read_image(path, predictor.input_shape[-1], levels=rules.levels, bands=rules.bands)
 
 
 def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:

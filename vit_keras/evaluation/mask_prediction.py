@@ -86,11 +86,7 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
 
 OPACITY = 0.5  # of a mask over its picture
 GOLDEN = 0.618034  # of a turn: the step of the hue from class to class, so that neighbors differ
-SHOWN, SIDE, GAP = (
-    8,
-    160,
-    4,
-)  # pictures on a sheet, the pixels of their sides and of the gaps between them
+SHOWN, SIDE, GAP = 8, 160, 4  # pictures on a sheet, and the pixels of their sides and gaps
 
 
 def palette() -> np.ndarray:

@@ -24,10 +24,8 @@ L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
 LOGGED = (1, 5, 10)  # shots during training
-# Last layers of models without a head; their output is the representation.
-REPRESENTATIONS = (
-    *("pre_logits", "token", "token_gap", "gap", "MAPHead_0", "encoder_norm", "avg_pool"),
-)
+# Of models without a head; their output is the representation.
+LAST_LAYERS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0", "encoder_norm", "avg_pool")
 
 
 class LeastSquares:
@@ -175,7 +173,7 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
     elif "head" in layers:
         features = layers["head"].input
     else:
-        features = model.output if model.layers[-1].name in REPRESENTATIONS else None
+        features = model.output if model.layers[-1].name in LAST_LAYERS else None
     is_flat = lambda x: isinstance(x, keras.KerasTensor) and len(x.shape) == 2
     if not is_flat(features):
         flat = [name for name, layer in layers.items() if is_flat(layer.output)]

@@ -138,12 +138,9 @@ def _accuracy(config):
 
 def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:
     """Returns the name, task count and mean accuracy of each group of tasks, then of all tasks."""
-    rows = []
-    for group in GROUPS:
-        values = [value for name, value in accuracies.items() if TASKS[name].group == group]
-        if values:
-            rows.append((group, len(values), sum(values) / len(values)))
-    return [*rows, ("all", len(accuracies), sum(accuracies.values()) / len(accuracies))]
+    of = lambda group: [x for name, x in accuracies.items() if TASKS[name].group == group]
+    groups = {group: of(group) for group in GROUPS} | {"all": [*accuracies.values()]}
+    return [(group, len(x), sum(x) / len(x)) for group, x in groups.items() if x]
 
 
 def tables(accuracies: Mapping[str, float]) -> tuple[str, str]:

@@ -268,10 +268,7 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     for file in made:
         file.attempt(_finish, job)
     failed = [file for file in made if file.fault]
-    lines = [
-        f"{file.path.relative_to(folder)}: {' '.join(file.fault.split())[:SHOWN]}"
-        for file in failed
-    ]
+    lines = [f"{x.path.relative_to(folder)}: {' '.join(x.fault.split())[:SHOWN]}" for x in failed]
     if len(failed) == len(made):
         raise ValueError("The export failed:\n" + "\n".join(lines))
     for top in (file.whole for file in failed):

@@ -163,12 +163,8 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
 
 GRAY = " Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
 NOT_MEDIAPIPE = " MediaPipe takes only models of color pictures; open the TFLite files with LiteRT."
-MEDIAPIPE = (
-    " MediaPipe resizes without antialiasing and never crops: give it pictures of {}x{} pixels."
-)
-AS_TRANSFORMERS = (
-    "The outputs have the names and shapes that the class in `config.json` gives them."
-)
+MEDIAPIPE = " MediaPipe resizes without antialiasing and never crops: give it {}x{} pixels."
+AS_TRANSFORMERS = "The outputs have the names and shapes of transformers' class in `config.json`."
 
 
 def card(model: keras.Model, manifest: dict) -> str:

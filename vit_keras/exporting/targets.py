@@ -337,10 +337,7 @@ TARGETS = {
     ),
     "coreml": Target(
         "model{}.mlpackage",
-        {
-            name: functools.partial(write_coreml, precision=name)
-            for name in ("fp32", "fp16", "int8")
-        },
+        {x: functools.partial(write_coreml, precision=x) for x in ("fp32", "fp16", "int8")},
         default=("fp16",),
         packages=("torch", "coremltools"),
         extra="coreml",

@@ -9,7 +9,7 @@ import collections
 import os
 import pathlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import flatbuffers
@@ -154,10 +154,7 @@ def _written(builder, value) -> int:
         for place in reversed(places):
             builder.PrependUOffsetTRelative(place)
         return builder.EndVector()
-    add: dict[Any, Callable] = {
-        np.uint8: builder.PrependUint8Slot,
-        np.int8: builder.PrependInt8Slot,
-    }
+    add: dict[Any, Any] = {np.uint8: builder.PrependUint8Slot, np.int8: builder.PrependInt8Slot}
     fields = {n: v if type(v) in add else _written(builder, v) for n, v in value.items()}
     builder.StartObject(max(fields, default=-1) + 1)
     for number, field in fields.items():

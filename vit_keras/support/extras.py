@@ -108,9 +108,7 @@ def typed_names(
         others: Names that are not in `__all__`, and the modules that hold them.
     """
     loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
-    blocks = [
-        node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)
-    ]
+    blocks = [x for x in ast.parse(loader.get_source(package)).body if isinstance(x, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     modules = {a.name: str(node.module) for node in imports for a in node.names}
     known = {**modules, **others}

@@ -147,9 +147,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     recorder = callbacks.Recorder(run, start, topology)
     ended = start >= config.total_steps or runs.out_of_patience(recorder.rows, config.patience)
     due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
-    due = due and (
-        not recorder.rows or recorder.rows[-1]["step"] != start
-    )  # the run was stopped here
+    due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # the run stopped
     if ended and not due:
         return recorder.rows
     progress, shown = callbacks.Progress(recorder), []

@@ -205,10 +205,7 @@ def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray)
 
 
 # The figures that need all outputs, by the kind of label.
-OF_ALL_OUTPUTS: dict[str, Callable[..., float]] = {
-    "labels": average_precision,
-    "boxes": box_precision,
-}
+OF_ALL_OUTPUTS: dict[str, Callable] = {"labels": average_precision, "boxes": box_precision}
 
 
 def to_float(scalar) -> float:

@@ -258,9 +258,7 @@ def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> floa
 
 def repeated_blocks(model: keras.Model) -> list[EncoderBlock]:
     """Returns the blocks that the backward pass computes again."""
-    return [
-        layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialize
-    ]
+    return [x for x in model.layers if isinstance(x, EncoderBlock) and x.rematerialize]
 
 
 def _bytes(variable, replicas=1):
