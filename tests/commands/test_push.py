@@ -116,7 +116,7 @@ def test_what_is_wrong_is_told_before_anything_is_sent(
     (unfinished / "config.yaml").write_text((trained / "config.yaml").read_text())
     assert not pathlib.Path(constants.HF_TOKEN_PATH).exists()
     cases = [
-        (trained, ADDRESS, "needs a token with write access"),
+        (trained, ADDRESS, "needs a write token"),
         (trained, f"{ADDRESS}@v1", "USER/NAME"),
         (unfinished, ADDRESS, "has no model.keras yet"),
     ]

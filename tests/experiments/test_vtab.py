@@ -150,7 +150,7 @@ def test_complete_tasks_are_kept_and_others_continue(weights, tmp_path, monkeypa
     assert trainer.trained == [f"vtab:{name}" for name in ("svhn", "dmlab", "dtd", "dmlab")]
     assert "| dmlab | structured | 38.40 |" in capsys.readouterr().out
     (tmp_path / "fields.yaml").write_text("total_steps: 7")
-    with pytest.raises(ValueError, match="settings.json' belongs to another setting or checkpoint"):
+    with pytest.raises(ValueError, match="settings.json belongs to another setting or checkpoint"):
         run([*command, "svhn", "--config", str(tmp_path / "fields.yaml")])
 
 

@@ -89,7 +89,7 @@ SHARDS = {"shard_state": True}
 REFUSED = {
     "tensorflow": [
         ({}, "model_parallel", {}, "model_parallel does not exist on tensorflow. Use KERAS_BACKEN"),
-        ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
+        ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1"),
         ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
         ({}, "data_parallel", DINO, "must be none, masked_patch or mae with a `distribution`"),
         ({}, "data_parallel", SHARDS, "`shard_state` must be false with tensorflow.*Use KERAS_BA"),
@@ -97,7 +97,7 @@ REFUSED = {
     "jax": [
         ({}, "model_parallel", {}, "not match the number of devices. Received: shape=.0, 2."),
         ({}, "none", SHARDS, "`shard_state` must be false with `distribution` none"),
-        ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1 device"),
+        ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1"),
     ],
     "torch": [
         ({}, "data_parallel", {}, "one process per GPU with torchrun, and use multi_worker"),

@@ -61,9 +61,7 @@ def run(options: argparse.Namespace) -> None:
     if options.quick and options.model:
         raise UsageError("--quick opens no pictures, and --model needs them. Leave out one of them")
     if ".html" in out and options.model is None:
-        raise UsageError(
-            "`--out` ending in .html shows the labels that `--model` contradicts. Give --model"
-        )
+        raise UsageError("A .html page shows the labels that `--model` contradicts. Give --model")
     review = data.Review()
     kind, _, path = options.run.dataset.partition(":")
     is_folder, known = kind == "folder" and os.path.isdir(path), options.run.data

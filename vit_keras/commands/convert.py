@@ -23,9 +23,7 @@ def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace
     """Also takes arguments of VisionTransformer, such as `--num_heads 12`."""
     options, rest = parser.parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
-        raise UsageError(
-            f"Give arguments of VisionTransformer as --NAME VALUE. Received: {' '.join(rest)}"
-        )
+        raise UsageError(f"Arguments of the model are --NAME VALUE. Received: {' '.join(rest)}")
     options.overrides = {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
     return options
 

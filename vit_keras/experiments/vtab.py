@@ -69,9 +69,7 @@ def fine_tune_tasks(
     with claimed(out, "VTAB-1k", "Wait until it ends, or give another --out"):
         settings = json.dumps({"setting": setting, **sources}, indent=1)
         if (file := out / "settings.json").exists() and file.read_text() != settings:
-            raise ValueError(
-                f"{str(file)!r} belongs to another setting or checkpoint. Give another --out"
-            )
+            raise ValueError(f"{file} belongs to another setting or checkpoint. Give another --out")
         write_text(file, settings)
         for name, config in zip(tasks or TASKS, configs):
             try:

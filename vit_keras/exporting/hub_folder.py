@@ -146,9 +146,7 @@ def check_token() -> None:
         ImportError: The Hub's package is not installed.
     """
     if not extras.require("huggingface_hub").get_token():
-        raise PermissionError(
-            "An upload needs a token with write access. Run `hf auth login`, or set HF_TOKEN"
-        )
+        raise PermissionError("An upload needs a write token. Run `hf auth login`, or set HF_TOKEN")
 
 
 def upload(folder: str | os.PathLike, repository: str, private: bool = False) -> str:

@@ -96,9 +96,7 @@ def _check(config, mode, cluster):
 def _check_devices(config, mode, topology):
     replicas, steps = topology.replicas, config.optimizer.accumulation_steps
     if mode != "none" and topology.devices < 2:
-        raise ValueError(
-            f"`distribution` {mode} needs several devices. Received: 1 device. Leave it out"
-        )
+        raise ValueError(f"`distribution` {mode} needs several devices. Received: 1. Leave it out")
     for name, divisor in {"batch": replicas * steps, "batch_eval": replicas}.items():
         if getattr(config, name) % divisor:
             times = " times `optimizer.accumulation_steps`" if divisor != replicas else ""
@@ -179,7 +177,5 @@ def _read(prefix, *names):
     if values[1] is None:  # the number of processes
         return None
     if missing := [name for name, value in zip(variables, values) if not value]:
-        raise ValueError(
-            f"{', '.join(variables)} must be set together. Missing: {', '.join(missing)}"
-        )
+        raise ValueError(f"{', '.join(variables)} must all be set. Missing: {', '.join(missing)}")
     return values

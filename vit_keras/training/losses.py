@@ -84,9 +84,7 @@ class RareClassCrossentropy(Configured, keras.losses.Loss):
         2.0794
     """
 
-    def __init__(
-        self, log_shares=None, weights=None, gamma=0.0, label_smoothing: float = 0.0, **kwargs
-    ):
+    def __init__(self, log_shares=None, weights=None, gamma=0.0, label_smoothing=0.0, **kwargs):
         super().__init__(**kwargs)
         self.log_shares, self.weights, self.gamma = log_shares, weights, gamma
         self.label_smoothing = label_smoothing
