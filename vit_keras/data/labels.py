@@ -327,12 +327,12 @@ def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
 def _lists(where, values, config, order):
     """Reads labels from a column of lists, or of texts with several labels; None is unknown."""
     ((column, cells),) = values.items()
-    for row, cell in enumerate(cells, 1):
+    for number, cell in enumerate(cells, 1):
         known = [item for item in cell if item is not None] if isinstance(cell, list) else []
         if len({*map(str, known)}) < len(known) or any(isinstance(item, float) for item in known):
             raise ValueError(
                 "A list of labels holds names or whole numbers, each once. Received: "
-                f"{short(cell)} in row {row} of the column {column!r} of {where!r}. Give each "
+                f"{short(cell)} in row {number} of the column {column!r} of {where!r}. Give each "
                 "label, or each number, a column of its own in data.label_columns"
             )
     split = lambda cell: cell.split(config.label_separator) if isinstance(cell, str) else cell
