@@ -256,6 +256,10 @@ def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
     name = stored(tmp_path / "rows.csv", {**six, "label": texts})
     dataset = opened(name, "labels", label_separator=";")
     np.testing.assert_array_equal(labels_of(dataset), np.nan_to_num(expected))
+    name = stored(tmp_path / "rows.csv", {**six, "sun": ["1", "no", "", "0", "1", "Yes"]})
+    dataset = opened(name, "labels", label_columns="sun")  # one column is one label
+    assert dataset.class_names == ("sun",)
+    np.testing.assert_array_equal(labels_of(dataset)[:, 0], [1, 0, nan, 0, 1, 1])
 
 
 @pytest.mark.parametrize("row", [[1, 0, 1], [0.5, 0.25]])

@@ -205,7 +205,7 @@ def read_labels(
         config: The separator of several labels in one cell, and the texts for unknown ones.
         task: A name in `vit_keras.support.tasks.KINDS`, or "auto": a column of lists, or several
             columns of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers;
-            anything else in one column is a class.
+            anything else in one column is a class. With "labels", one column of 0 and 1 is a label.
         order: All classes in order; empty for the sorted classes of the column.
 
     Raises:
@@ -220,7 +220,7 @@ def read_labels(
         raise ValueError(f"Classes need different names. Received: {where!r} with {order}")
     if len(values) == 1 and kind == "classes":
         labels = _classes(where, values, config, order)
-    elif len(values) == 1 and kind == "labels":
+    elif len(values) == 1 and kind == "labels" and (order or not _are_flags(values)):
         labels = _lists(where, values, config, order)
     else:
         table = _numeric(where, values, kind)
@@ -270,6 +270,12 @@ def _known(values):
         for row, cell in enumerate(cells):
             if isinstance(cell, list) or (cell is not None and cell.casefold() not in EMPTY):
                 yield name, row, cell
+
+
+def _are_flags(values):
+    """Whether the known cells are 0 and 1, of a column that is a label itself."""
+    cells = [cell for *_, cell in _known(values)]
+    return bool(cells) and all(isinstance(x, str) and x.casefold() in YES_OR_NO for x in cells)
 
 
 def as_number(text: str) -> float | None:
