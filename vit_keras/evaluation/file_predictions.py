@@ -127,8 +127,8 @@ def predict_files(
         ValueError: If an argument is out of range, if the model's task has no quantiles for
             `coverage` or no floors for `abstain`, if `tiles` is set for a model of classes, labels
             or numbers, or if `attention` is set for an exported file or a model without
-            `EncoderBlock` layers. While iterating, if outputs are not finite
-            or, with `"raise"`, if a picture cannot be read. The message names the file.
+            `EncoderBlock` layers. While iterating, if outputs are not finite or, with `"raise"`,
+            if a picture cannot be read. The message names the file.
         OSError: While iterating with `"raise"`, if a file does not exist or cannot be opened.
 
     Example:
