@@ -341,6 +341,8 @@ def _check(config, device, devices, utilization):
     rules: list[Rule] = [
         ("distribution", is_covered, "data_parallel or multi_worker for a plan"),
         ("task", is_plain, "classes, labels or numbers for a plan on a processor"),
+        ("sweep", lambda sweep: not sweep, "false for a plan, which counts one run"),
+        ("folds", lambda folds: not folds, "0 for a plan, which counts one run"),
     ]
     check_rules(config, None, rules)
     if not config.model.is_complete:
