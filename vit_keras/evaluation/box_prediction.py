@@ -8,28 +8,12 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.data.depth import viewable
-from vit_keras.evaluation.mask_prediction import (
-    SHOWN,
-    SIDE,
-    TileOptions,
-    outputs_of,
-    palette,
-    predict_labeled,
-    save_sheet,
-)
+from vit_keras.evaluation import mask_prediction
+from vit_keras.evaluation.mask_prediction import SHOWN, SIDE, TileOptions
 from vit_keras.evaluation.metrics import class_rows
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.support import extras
-from vit_keras.support.box_metrics import (
-    HIT,
-    Boxes,
-    best_of,
-    boxes_of,
-    coco_evaluation,
-    coco_figures,
-    overlaps,
-    without_repeats,
-)
+from vit_keras.support import box_metrics, extras
+from vit_keras.support.box_metrics import HIT, Boxes, overlaps, without_repeats
 from vit_keras.support.tasks import Task
 
 NONE = "none"  # the predicted class of a missed object, and the true one of a false alarm
@@ -61,12 +45,12 @@ def predict_boxes(
         ```
     """
     options = options or TileOptions()
-    for picture, outputs in outputs_of(predictor, pictures, options, "boxes"):
+    for picture, outputs in mask_prediction.outputs_of(predictor, pictures, options, "boxes"):
         answers = ((place, predictor.as_probabilities(output)) for place, output in outputs)
         if options.tiles:
             yield _joined(picture, predictor.input_shape[1::-1], answers)
         else:
-            yield from (best_of(answer, _size(picture)) for _, answer in answers)
+            yield from (box_metrics.best_of(answer, _size(picture)) for _, answer in answers)
 
 
 def _size(picture):
@@ -78,7 +62,7 @@ def _joined(picture, tile, answers):
     """Joins the boxes of a picture's tiles, whose width and height are `tile`."""
     sides, kept, cut = np.array(_size(picture)), [], []
     for (top, left), answer in answers:
-        boxes, corner = best_of(answer, tile), np.tile([left, top], 2)
+        boxes, corner = box_metrics.best_of(answer, tile), np.tile([left, top], 2)
         ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
         inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
         cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
@@ -120,7 +104,7 @@ def best_box_thresholds(
         >>> best_box_thresholds([true], [true._replace(scores=np.array([0.75]))], 1)
         (0.75,)
     """
-    evaluation = coco_evaluation(true, predicted, num_classes)
+    evaluation = box_metrics.coco_evaluation(true, predicted, num_classes)
     recall = evaluation.params.recThrs
     chosen = []
     for k in range(num_classes):
@@ -190,7 +174,7 @@ def report_boxes(
         1.0
     """
     count = len(class_names)
-    evaluation = coco_evaluation(true, predicted, count)
+    evaluation = box_metrics.coco_evaluation(true, predicted, count)
     present = [certain(boxes, task) for boxes in predicted]
     matrix = np.zeros((count + 1,) * 2, "int64")
     for pair in zip(true, present, strict=True):
@@ -200,7 +184,7 @@ def report_boxes(
     for k, row in enumerate(rows):
         row |= {"ap": _mean(precisions[:, :, k]), "ap50": _mean(precisions[0, :, k])}
         row["threshold"] = task.threshold(k)
-    figures = coco_figures(evaluation)
+    figures = box_metrics.coco_figures(evaluation)
     return {**figures, "images": len(true), "boxes": rows, "confusion_matrix": matrix.tolist()}
 
 
@@ -251,10 +235,8 @@ def predict_split(
         true, predicted = evaluation.predict_split(predictor, dataset.split("test"))
         ```
     """
-    pairs = [
-        (boxes_of(label, _size(picture)), predicted)
-        for picture, label, predicted in predict_labeled(predictor, split, predict_boxes, options)
-    ]
+    rows = mask_prediction.predict_labeled(predictor, split, predict_boxes, options)
+    pairs = [(box_metrics.boxes_of(label, _size(x)), predicted) for x, label, predicted in rows]
     true, predicted = zip(*pairs)
     return [*true], [*predicted]
 
@@ -286,7 +268,7 @@ def draw_boxes(
     pixels = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3))
     drawn = image.fromarray(np.ascontiguousarray(pixels))
     pen, points = drawing.Draw(drawn), max(10, max(drawn.size) // 50)
-    letters, colors = font.load_default(points), palette()[1:]
+    letters, colors = font.load_default(points), mask_prediction.palette()[1:]
     for k, score, corners in zip(*boxes):
         ink = color or tuple(map(int, colors[k % len(colors)]))
         left, top, *_ = corners
@@ -311,7 +293,7 @@ def _draw_worst(predictor, split, true, predicted, path):
             drawn = draw_boxes(drawn, boxes, names, color)
         plain = draw_boxes(picture, objects.chosen(objects.scores > 0), names)
         panels.append([data.thumbnail(pixels, 2 * SIDE) for pixels in (plain, drawn)])
-    save_sheet(panels, path)
+    mask_prediction.save_sheet(panels, path)
 
 
 def errors_of(true: Boxes, predicted: Boxes) -> tuple[Boxes, Boxes, Boxes]:
