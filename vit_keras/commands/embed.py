@@ -45,13 +45,8 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 def run(options: argparse.Namespace) -> None:
     if not options.out.lower().endswith(".parquet"):
         raise UsageError(f"--out must end in .parquet. Received: {options.out}")
-    embedder = retrieval.open_embedder(
-        options.model,
-        shared.image_size(options),
-        layer=options.layer,
-        tokens=options.tokens,
-        normalize=options.normalize,
-    )
+    chosen = {name: getattr(options, name) for name in ("layer", "tokens", "normalize")}
+    embedder = retrieval.open_embedder(options.model, shared.image_size(options), **chosen)
     pictures = retrieval.list_pictures(
         shared.arguments(options.pictures),
         embedder.input_shape[-1],

@@ -36,11 +36,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.support.files import claimed_output
 
     tqdm = extras.require("tqdm").tqdm
-    config = DataConfig(
-        data_dir=options.data_dir,
-        test_percent=options.test_percent,
-        label_columns=options.label_columns,
-    )
+    fields = ("data_dir", "test_percent", "label_columns")
+    config = DataConfig(**{name: getattr(options, name) for name in fields})
     dataset = data.load(options.dataset, 3, config, labeled=not options.unlabeled)
     total = sum(map(len, dataset.splits.values()))
     choices = {name: getattr(options, name) for name in ("format", "image_size", "shard_mb")}

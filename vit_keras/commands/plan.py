@@ -39,15 +39,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 def run(options: argparse.Namespace) -> None:
     from vit_keras.experiments import planning
 
-    plan = planning.plan(
-        options.run,
-        options.device,
-        options.devices,
-        num_classes=options.num_classes,
-        epoch_images=options.epoch_images,
-        accumulation_steps=options.accumulation_steps,
-        utilization=options.utilization,
-    )
+    names = ("num_classes", "epoch_images", "accumulation_steps", "utilization")
+    assumed = {name: getattr(options, name) for name in names}
+    plan = planning.plan(options.run, options.device, options.devices, **assumed)
     columns = [_column(plan, choice, options.price) for choice in plan.choices]
     if options.json:
         print(json.dumps({"assumptions": _assumptions(plan), "choices": columns}, indent=1))

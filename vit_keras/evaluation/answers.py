@@ -64,8 +64,7 @@ def write_answers(
     elif form == "jsonl":
         shown = map(visible_json, shown)
     for text in itertools.chain([head], (text + end for text in shown), [foot]):
-        if text:
-            file.write(text.encode("utf-8", "backslashreplace"))
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def _write_csv(file, columns, rows):
