@@ -112,13 +112,10 @@ def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[d
 
     Row i, column j of `matrix` counts items of class i that were predicted as class j.
     """
+    counts = zip(names, np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1))
     return [
-        {
-            "name": str(name),
-            counted: int(matrix[k].sum()),
-            **_rates(matrix[k, k], matrix[:, k].sum(), matrix[k].sum()),
-        }
-        for k, name in enumerate(names)
+        {"name": str(name), counted: int(true), **_rates(right, marked, true)}
+        for name, right, marked, true in counts
     ]
 
 
@@ -197,11 +194,8 @@ def report_numbers(
     """
     columns = zip(names, outputs.T.astype(float), labels.T.astype(float), strict=True)
     rows = [_number_row(str(name), predicted, true) for name, predicted, true in columns]
-    return {
-        **{key: mean_of_known(rows, key) for key in ("r2", "mae", "rmse")},
-        "images": len(labels),
-        "numbers": rows,
-    }
+    means = {key: mean_of_known(rows, key) for key in ("r2", "mae", "rmse")}
+    return {**means, "images": len(labels), "numbers": rows}
 
 
 def _number_row(name, predicted, true):
