@@ -218,7 +218,7 @@ def test_levels_of_tiff_masks_are_not_cut_at_255(tmp_path, form):
             data.load(f"folder:{tmp_path}", 1, config).split("train").example(0)
 
 
-LOSSY = "must keep every level, as a PNG does, not "
+LOSSY = "must be lossless, as a PNG is; this "
 WRONG = {  # how masks are written, options, what is said, and the options of Pillow
     "JPEG": (lambda n: n, {}, f"masks/p00.png' cannot be read as a mask .*{LOSSY}", {"format": "JPEG"}),
     "lossy WebP": (lambda n: n, {}, LOSSY, {"format": "WEBP"}),

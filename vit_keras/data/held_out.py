@@ -116,7 +116,7 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
 
 
 def _wanted(images, units, least, percent):
-    """Returns the number of a label's images to hold out: at least `least` if it has two units."""
+    """Returns how many of a label's images to hold out: at least `least` if several units have it."""
     share = np.round(images * percent / 100).astype(int)
     return np.where(units > 1, np.clip(share, least, images - 1), 0)
 

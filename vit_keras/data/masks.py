@@ -72,7 +72,8 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
         packed = picture.info.get("compression") == "jpeg"  # in a TIFF
         lossless = picture.format == "WEBP" and b"VP8L" in data[:64]
         if (picture.format in LOSSY or packed) and not lossless:
-            raise ValueError(f"a mask must keep every level, as a PNG does, not {picture.format}")
+            form = picture.format
+            raise ValueError(f"a mask must be lossless, as a PNG is; this {form} file is lossy")
         picture = upright(picture)
         if picture.mode in MODES and not has_colors:
             levels = np.asarray(picture).astype("int64")

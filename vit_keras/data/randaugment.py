@@ -18,7 +18,7 @@ GRAY = (128, 128, 128)
 
 
 def _affine(picture, *numbers):
-    """Applies an affine map that takes the nearest pixels, Pillow's default."""
+    """Applies an affine map with nearest-neighbor sampling, Pillow's default."""
     return picture.transform(picture.size, pillow().Transform.AFFINE, numbers, fillcolor=GRAY)
 
 

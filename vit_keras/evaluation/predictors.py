@@ -80,8 +80,8 @@ class Predictor:
         """Returns the Keras model; raises ValueError without one."""
         if self.model is None:
             raise ValueError(
-                f"{purpose} needs a Keras model, which exported files and --tta lack. Received: "
-                "an exported file, or --tta. Give the run or the checkpoint, without --tta"
+                f"{purpose} needs a Keras model. Received: an exported file, or several "
+                "views (--tta). Give the run or the checkpoint, without --tta"
             )
         return self.model
 

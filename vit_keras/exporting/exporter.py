@@ -212,7 +212,7 @@ class File:
     Attributes:
         source: The format whose float32 file this one is made from; None if made from the model.
         whole: The path, or its folder for OpenVINO, which writes two files.
-        numbers: How many numbers the source holds, if it has another format; otherwise None.
+        numbers: How many numbers the source holds, if its format differs; otherwise None.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """

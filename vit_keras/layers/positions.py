@@ -35,8 +35,8 @@ def sincos_2d(rows: int, columns: int, hidden_size: int, prefix: int = 0) -> np.
     The frequencies fall from 1 to 1/10000, as in big_vision.
 
     Args:
-        rows: The rows of patches, which give y.
-        columns: The columns of patches, which give x.
+        rows: The number of rows of patches; y counts them from 0.
+        columns: The number of columns of patches; x counts them from 0.
         hidden_size: D, the width of a token, a multiple of 4.
         prefix: T, the number of tokens before the patches. Their embeddings are 0.
 

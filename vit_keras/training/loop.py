@@ -102,7 +102,7 @@ def train(
     Args:
         model: The model, compiled by `compile_model` with `run.config`.
         run: The run's folder and configuration.
-        batches: A function that takes the number of a batch and returns the training data from this
+        batches: A function that takes the number of a batch and returns the training data from that
             batch on. With `optimizer.accumulation_steps` = k, a batch is a kth of an update's
             images. With several processes, it is this process's share of those.
         validation: The held-out batches, or this process's share of them.

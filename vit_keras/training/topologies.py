@@ -97,7 +97,7 @@ class Topology:
         return {"": read_variable(variable)}
 
     def write_variable(self, variable, array: np.ndarray) -> None:
-        """Sets a variable, which may be split over devices, to its whole `array`."""
+        """Sets a variable, which may be split over devices, to `array`, its whole value."""
         variable.assign(array)
 
     def gather(self, value) -> np.ndarray:

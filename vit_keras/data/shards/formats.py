@@ -274,7 +274,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
         row, kept = offset - int(starts[group]), small(shard, group)
         picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
-            raise ValueError("its row has no bytes, at most a path")
+            raise ValueError("its row holds at most the picture's path, not its bytes")
         return picture
 
     return read
