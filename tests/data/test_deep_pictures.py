@@ -236,7 +236,9 @@ def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
 @pytest.mark.parametrize("changes", [{"randaugment_layers": 2}, {"color_jitter": 0.3}])
 def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng, changes):
     change = Augmentation(AugmentConfig(**changes), (8, 8), Preprocessing(levels=65535))
-    with pytest.raises(ValueError, match="need three 8-bit channels. Received: 3 of levels=65535"):
+    with pytest.raises(
+        ValueError, match="need three 8-bit channels. Received: 3 with levels=65535"
+    ):
         change.example(levels(rng, 3), 0, rng)
 
 

@@ -223,7 +223,7 @@ IMPOSSIBLE = [
     ({"precisions": ["fp16"]}, "`precision of savedmodel` must be one of 'fp32', 'int8'"),
     ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
     ({"batch": 1, "dynamic_batch": True}, "give only one of them. Received: 1 and True"),
-    ({"dynamic_size": True}, "needs a format among savedmodel, onnx, openvino"),
+    ({"dynamic_size": True}, "works only with savedmodel, onnx, openvino"),
     ({"formats": ["onnx"], "opset": 19}, "an opset must be from 20 to 23 and needs the f"),
     ({"formats": ["huggingface_onnx", "onnx"]}, "must be the only format, and `output`"),
     ({"output": "classes"}, "`output of a model of classes` must be one of 'softmax', 'logits'"),

@@ -174,7 +174,7 @@ def test_kernels_that_overflow_with_their_adapters_are_not_merged(rng):
     for layer in models.lora_layers(model)[-1:]:
         layer.lora_kernel_a.assign(np.full(layer.lora_kernel_a.shape, 1e30))
         layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 1e30))
-    with pytest.raises(ValueError, match=f"must stay finite .*Received: {layer.path}/kernel"):
+    with pytest.raises(ValueError, match=f"must be finite .*Received: {layer.path}/kernel"):
         models.merge_lora(model)
 
 

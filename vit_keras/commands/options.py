@@ -27,7 +27,7 @@ class Command(NamedTuple):
         summary: A one-sentence description.
         module: Its module. `EXAMPLES` are command lines, shown at the end of the help;
             `add_options` adds the arguments and options, given the parser and its `adders`; and
-            `run` does the work, with the parsed options. There may be a `NOTE`, an additional text
+            `run` does the work, with the parsed options. There may be a `NOTE`, additional text
             for the help; `parse`, which parses the options, given the parser and the arguments; and
             `needs_models`, whether `run` needs Keras and the layers, whose import takes seconds.
     """

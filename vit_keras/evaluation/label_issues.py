@@ -89,7 +89,7 @@ def cross_validated_probabilities(
     if len(classes) < 2 or counts.min() < 2:
         raise ValueError(
             "A search for wrong labels needs at least two classes, each with at least two "
-            f"pictures. Received: {len(classes)} classes, the smallest with {counts.min()} of them"
+            f"pictures. Received: {len(classes)} classes; pictures in the smallest: {counts.min()}"
         )
     selection = extras.require("sklearn.model_selection")
     linear = extras.require("sklearn.linear_model")

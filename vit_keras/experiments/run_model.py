@@ -219,7 +219,7 @@ def _fields(model: ModelConfig, arguments, name) -> dict[str, Any]:
 
 
 def build_compiled(config, class_names, task):
-    """Returns the compiled model of a run, and its encoder or student, or the model again.
+    """Returns a run's compiled model, and the encoder or student in it (or the model again).
 
     Args:
         config: The run, as for `initial_model`.

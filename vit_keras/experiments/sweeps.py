@@ -50,7 +50,7 @@ def sweep(config: Config) -> str:
 
 
 def _in_folder(config, what, name, train):
-    """Calls `train(config, folder)`, and writes the table and the numbers it returns to `folder`."""
+    """Writes to a run's folder the table and the numbers that `train(config, folder)` returns."""
     folder = folder_of(config)
     with claimed(folder, what, REMEDY):
         table, numbers = train(config, folder)

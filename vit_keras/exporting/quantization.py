@@ -324,7 +324,7 @@ def missed(precision: str, size: int, numbers: int, graph: int = GRAPH) -> str |
 
 
 def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str, float]:
-    """Measures how much quantizing each layer alone changes the outputs, most sensitive first.
+    """Ranks layers by how much quantizing each alone changes the outputs, most sensitive first.
 
     Args:
         make: A function that writes a file in fewer bits, as in this module.

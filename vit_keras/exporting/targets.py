@@ -405,7 +405,7 @@ class Plan:
                 if getattr(self, option) and not getattr(target, option):
                     able = [name for name, row in TARGETS.items() if getattr(row, option)]
                     raise ValueError(
-                        f"`{option}` needs a format among {', '.join(able)}. Received: {format!r}"
+                        f"`{option}` works only with {', '.join(able)}. Received: {format!r}"
                     )
             extras.check(*target.packages, extra=target.extra)
 

@@ -1,4 +1,4 @@
-"""Heads that find objects, and models with such a head that are made from any backbone."""
+"""Heads that find objects, and models made of any backbone and such a head."""
 
 import dataclasses
 import functools

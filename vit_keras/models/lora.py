@@ -96,7 +96,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
         value = keras.ops.convert_to_numpy(kernels.get(id(old), old))
         if id(old) in kernels and not np.isfinite(np.array(value, "float32")).all():
             raise ValueError(
-                f"Kernels must stay finite in {old.dtype} with their adapters. Received: {old.path}"
+                f"Kernels merged with their adapters must be finite in {old.dtype}. "
+                f"Received: {old.path}, which would not be"
             )
         new.assign(np.array(value))  # a copy: JAX would let both models share a buffer
     return copy_description(merged, model)

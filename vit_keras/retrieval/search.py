@@ -109,7 +109,7 @@ class NeighborIndex:
             raise ValueError(f"{path!r} is not an index of {table.path!r}. {remedy}")
 
     def search(self, queries: np.ndarray, count: int) -> list[Neighbors]:
-        """Finds the rows nearest to each query `(Q, D)`, approximating `exact_neighbors`."""
+        """Finds the rows nearest to each of `queries` `(Q, D)`, approximating `exact_neighbors`."""
         self._graph.expansion_search = CANDIDATES["expansion_search"] * max(1, -(-count // MANY))
         matches = self._graph.search(unit_length(queries), count)
         return [

@@ -375,7 +375,7 @@ def parse_json(
     remedy: str = "",
     names: Collection[str] | None = None,
 ) -> Any:
-    """Reads JSON from text, and checks the types of its content.
+    """Reads JSON from text, and checks the types of its values.
 
     Args:
         text: The JSON, in UTF-8 if it is bytes.

@@ -176,7 +176,7 @@ def check_new(folder: str | os.PathLike) -> None:
 
 
 def remove_folder(folder: str | os.PathLike) -> None:
-    """Deletes `folder` and its content; the name disappears first, so no reader sees half of it.
+    """Deletes `folder` and its contents; the name goes first, so no reader sees half of them.
 
     Files that another process has open may stay under a hidden name until `recover`.
     """

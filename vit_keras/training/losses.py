@@ -324,7 +324,7 @@ DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _ms
 class ContrastiveLoss(Configured, keras.losses.Loss):
     """The contrastive loss of a batch of images and their texts.
 
-    It takes logits `(B, B)` of images and texts, such as from `models.contrastive_model`, and
+    It takes logits `(B, B)` of images and texts, such as those of `models.contrastive_model`, and
     numbers `(B,)` that are equal for equal texts. An image and a text with equal numbers belong
     together; if all numbers differ, the losses are the published ones.
 

@@ -339,7 +339,7 @@ class TensorflowTopology(Topology):
         keras_internals.skip_building(model)  # compile_model has built everything
 
     def batches(self, batches):
-        """Keras splits a batch over one machine's devices; several processes feed a share each."""
+        """Keras splits a batch over one machine's devices; several processes each feed a share."""
         dataset = batches.as_dataset()
         if self.process_count == 1:
             return dataset

@@ -169,7 +169,7 @@ def open_weight_file(
 
 
 def reader_for(path: str) -> type[Reader] | None:
-    """Returns the reader for a file by its suffix, or else by its content; None if unknown."""
+    """Returns the reader for a file by its suffix, or else by its contents; None if unknown."""
     if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
         return named
     with open(path, "rb") as file:

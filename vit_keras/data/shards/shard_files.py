@@ -228,7 +228,7 @@ class ShardFiles:
 
     @contextlib.contextmanager
     def scanning(self, number: int) -> Iterator[str]:
-        """Yields a file with the content of a shard; an error in its content names the shard."""
+        """Yields a file with the contents of a shard; an error in them names the shard."""
         shard = self.shards[number]
         with tempfile.TemporaryDirectory() as look:
             if not is_remote(shard.path) or number in self.copies:

@@ -52,7 +52,7 @@ def _renumbered(name: str, layers: dict[str, str]) -> str:
 
 
 def sizes(shapes: dict, blocks: str = "Transformer/encoderblock") -> dict:
-    """Returns the arguments from names and shapes; `blocks` begins the names of scanned blocks."""
+    """Returns the arguments from names and shapes; scanned blocks have the prefix `blocks`."""
     height, width, channels, hidden_size = shapes["embedding/kernel"]
     token, pooled = "cls" in shapes, "MAPHead_0/probe" in shapes
     scanned = shapes.get(f"{blocks}/LayerNorm_0/scale", (0,))[0]

@@ -1,7 +1,7 @@
 """OpenCLIP's files and OpenAI's state dicts of CLIP, without the text tower.
 
-A folder has an `open_clip_config.json`. OpenAI's state dicts have no configuration: their heads are
-64 wide, and they compute with the quick GELU. Image towers that are timm models, such as those of
+A folder has an `open_clip_config.json`. OpenAI's state dicts have no configuration: their models
+have heads of width 64 and the quick GELU. Image towers that are timm models, such as those of
 OpenCLIP's SigLIPs, are a separate, read-only format: timm's tensors below "visual.trunk.", perhaps
 followed by a projection. Such models are written in the formats of timm or transformers.
 """
