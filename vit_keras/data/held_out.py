@@ -122,7 +122,7 @@ def _wanted(images, units, least, percent):
 
 
 def _deal_units(label, unit, images, units, folds, percent) -> tuple[np.ndarray, int]:
-    """Does what `_deal` does; each row is a label, a unit, and the unit's number of such images."""
+    """Does what `_deal` does; each row is a label, a unit, and their number of shared images."""
     sums = np.bincount(label, images).astype(int)
     edges = np.minimum(np.cumsum(units) - units, len(images) - 1)
     out = _wanted(sums, units, np.minimum.reduceat(images, edges), percent)

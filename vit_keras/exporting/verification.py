@@ -108,7 +108,7 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
 
 
 def _compare_boxes(outputs, expected, labels, task):
-    """Compares, position by position, the boxes present for Keras, or all boxes if none is."""
+    """Compares, one by one, the boxes that Keras finds, or all boxes if it finds none."""
     scores, corners = expected[..., :-4], expected[..., -4:]
     best = scores.argmax(axis=-1)
     least = [task.threshold(k) for k in range(scores.shape[-1])]

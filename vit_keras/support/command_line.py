@@ -242,7 +242,7 @@ def on_one_line(name: object) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Returns rows of texts as lines with aligned columns, the first `left` of them to the left.
+    """Returns rows of texts as lines: the first `left` columns left-aligned, the others right.
 
     Example:
         >>> aligned([["class", "images"], ["cat", "12"]])
