@@ -122,7 +122,7 @@ def _check_batch(config, images, topology):
 
 
 def _announce(run, model):
-    """Prints the model to train, its parameters, and the updates."""
+    """Prints the model to train, and the numbers of parameters and updates."""
     config = run.config
     count = lambda variables: sum(math.prod(variable.shape) for variable in variables)
     total, trained = count(model.weights), count(model.trainable_variables)

@@ -104,7 +104,7 @@ def geometric_matrix(old: int, new: int) -> np.ndarray:
     their places (timm's `resize_rel_pos_bias_table`).
 
     Raises:
-        ValueError: If `old` or `new` is even, since the number of offsets is odd.
+        ValueError: If `old` or `new` is even, since a number of offsets is always odd.
     """
     if old % 2 == 0 or new % 2 == 0:
         raise ValueError(

@@ -302,7 +302,7 @@ def _losses(row, arch, ours, theirs, shape, is_folder) -> Iterator[str]:
 
 
 def _differences(ours, theirs, shape):
-    """Returns the fields whose values turn the same pictures into other images `(H, W, C)`."""
+    """Returns the fields whose values make different images `(H, W, C)` of the same pictures."""
     height, width, channels = shape
     ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
     side = min(height or 224, width or 224)  # ResNets take any size
