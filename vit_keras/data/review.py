@@ -139,7 +139,7 @@ def _kind(data, pixels):
 
 
 def hashes(pixels: np.ndarray) -> tuple[int, tuple[int, ...]]:
-    """Returns the perceptual hash and the mean colors of the quarters of pixels `(H, W, C)`.
+    """Returns the perceptual hash of pixels `(H, W, C)`, and the mean colors of their quadrants.
 
     The hash has a bit for each of the 8 by 8 lowest frequencies of the cosine transform: whether
     its value is above their median. The `phash` of imagehash is the same, but needs PyWavelets.

@@ -161,7 +161,7 @@ def flops(
     size = tuple(model.inputs[0].shape[-3:-1])  # also for several views `(B, n, H, W, C)`
     if None in size:
         raise ValueError(
-            "The size of the images must be known to count a model. Received: model "
+            "The costs of a model depend on the size of the images. Received: model "
             f"{name!r}, which takes images of any size; give an `image_size`"
         )
     return Costs(name, size, tuple(_rows(model, Convention(padding, norms))))
