@@ -189,9 +189,9 @@ def read_layout(path: str, trains: bool = True) -> Layout:
     """Reads the names of the files in a folder.
 
     Folders named train, test, validation, val, valid, dev, training and testing are splits, in
-    upper or lower case. Without train, such a folder is a split only if its folders are among the
-    classes beside it, since a class may also have that name. Unless a model `trains` on the folder,
-    a held-out folder serves as train too.
+    upper or lower case. If there is no train folder, such a folder is a split only if its folders
+    are among the classes beside it, since a class may also have that name. Unless a model `trains`
+    on the folder, a held-out folder serves as train too.
 
     Raises:
         FileNotFoundError: If there is no folder at `path`.

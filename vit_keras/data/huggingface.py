@@ -124,7 +124,7 @@ def _element(feature):
 def _cells(rows, column, are_numbers=False) -> list:
     """Returns the cells of a column; numbers that stand for names become names.
 
-    A negative number is None, no name, unless `are_numbers` and the column has no names.
+    A negative number becomes None (no name), unless `are_numbers` and the column has no names.
     """
     cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
     feature = _element(rows.features[column])

@@ -292,7 +292,8 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
     kinds = [*config.label_columns, *table.named(LABELS)][:1]
     if len(edges) < len(EDGES) or not kinds:
         raise ValueError(
-            f"{table.path!r} needs xmin, ymin, xmax, ymax and class. Received: {[*table.columns]}"
+            f"{table.path!r} must have columns xmin, ymin, xmax, ymax and class. "
+            f"Received: {[*table.columns]}"
         )
 
     def texts_of(column):

@@ -150,7 +150,8 @@ def _features(builder, label):
     if not images or not (label or classes):
         has = {key: type(feature).__name__ for key, feature in features.items()}
         raise ValueError(
-            f"A classifier needs Image and ClassLabel. Received: tfds:{builder.name} with {has}"
+            "A classifier needs a feature of type Image and one of type ClassLabel. "
+            f"Received: tfds:{builder.name} with {has}"
         )
     return images[0], label or feature(classes[0])
 

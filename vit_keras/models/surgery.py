@@ -255,7 +255,7 @@ def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) 
 
 
 def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lambda layer: layer):
-    """Calls a model's layers on other images, to whose grid it interpolates positions.
+    """Calls a model's layers on other images, and interpolates positions to their grid.
 
     Args:
         model: A functional model.

@@ -123,7 +123,7 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
 
     Args:
         true: The objects of each picture, from `boxes_of`.
-        predicted: The predictions for each picture. COCO counts the 100 most certain ones.
+        predicted: The predictions for each picture. COCO counts the 100 most confident ones.
         num_classes: K.
 
     Returns:

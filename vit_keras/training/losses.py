@@ -157,7 +157,7 @@ class PixelCrossentropy(keras.losses.Loss):
 
 
 def _focus(wrong, gamma):
-    """(1 − p)^γ; its slope stays finite where p rounds to 1, also for γ below 1."""
+    """(1 − p)^γ; its slope stays finite where p rounds to 1, even for γ below 1."""
     return ops.power(ops.maximum(wrong, 1e-30), gamma)
 
 
