@@ -237,7 +237,7 @@ class FewShotCallback(keras.callbacks.Callback):
 
     Args:
         split: The training split to draw the shots from; they are not augmented.
-        test: Batches of test images and labels; repeatable.
+        test: Batches of test images and labels that can be iterated over repeatedly.
         num_classes: The number of classes.
         every: The number of epochs between evaluations.
         encoder: The model that computes the features; by default, the model that trains.

@@ -135,7 +135,7 @@ class PairLogits(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class ImageText:
-    """An image and a text tower that were trained together, such as `weights.image_text` reads.
+    """An image tower and a text tower trained together, as `weights.image_text` reads them.
 
     Attributes:
         image: Maps images `(B, H, W, C)` to embeddings of length 1, `(B, E)`.
