@@ -131,7 +131,7 @@ def test_gray_becomes_rgb_and_rgb_gray_but_nothing_else_is_guessed(rng):
         read_encoded(tiff(levels(rng, 6), **BANDS), 3)
     with pytest.raises(ValueError, match="it has 3 channels, but the model takes 5"):
         read_encoded(png(rgb), 5)
-    with pytest.raises(ValueError, match="it has 3 channels, but `data.bands` asks for 4"):
+    with pytest.raises(ValueError, match="it has 3 channels, but `data.bands` asks for band 4"):
         read_encoded(png(rgb), 2, None, (4, 1))
 
 

@@ -72,7 +72,9 @@ def test_a_sweep_names_its_figure_and_what_chose_the_weights(tmp_path, monkeypat
     table = experiments.sweep(config)
     assert "R² on the development split" in table and "| 0.1 (chosen) | 0.5000 |" in table
     assert "R² on the test split, which chose the weights, learning rate 0.1" in table
-    with pytest.raises(ValueError, match="that define the R². Received: 7 images that do not"):
+    with pytest.raises(
+        ValueError, match="by their R², which these images leave undefined. Received: 7 images"
+    ):
         experiments.sweep(config)
 
 

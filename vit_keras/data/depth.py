@@ -53,7 +53,9 @@ def choose_channels(
     count = pixels.shape[-1]
     if bands:
         if max(bands) > count:
-            raise ValueError(f"it has {count} channels, but `data.bands` asks for {max(bands)}")
+            raise ValueError(
+                f"it has {count} channels, but `data.bands` asks for band {max(bands)}"
+            )
         pixels = pixels[..., np.array(bands) - 1]
         count = colors = len(bands)
     if channels == count:

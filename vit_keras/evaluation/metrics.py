@@ -184,7 +184,7 @@ def report_numbers(
         outputs: The predicted numbers, `(N, K)`.
         labels: The true numbers, `(N, K)`, with NaN for unknown ones.
         names: The K names.
-        task: Ignored; all judges share their arguments.
+        task: Ignored; all judges take the same arguments.
 
     Returns:
         "r2", "mae" and "rmse" (means over the numbers, None if not defined), "images", and

@@ -189,8 +189,8 @@ def main_figure(metrics: dict[str, Any]) -> float:
     metric = main_metric(metrics)
     if metrics[metric] is None:
         raise ValueError(
-            f"A comparison of models needs images that define the {figure_name(metric)}. "
-            f"Received: {metrics['images']} images that do not. Hold out more of them"
+            f"Models are compared by their {figure_name(metric)}, which these images leave "
+            f"undefined. Received: {metrics['images']} images. Hold out more of them"
         )
     return metrics[metric]
 

@@ -235,7 +235,7 @@ ONE_OF_TWO = (lambda one, other: not (one and other), "give only one of them")
 
 
 def needs(first: str, second: str, *allowed: Any) -> Rule:
-    """Returns the rule that a field, if given, needs another field to have an allowed value."""
+    """Returns the rule that, if a field is given, another one must have an allowed value."""
     words = " or ".join("null" if value is None else str(value) for value in allowed)
     holds = lambda one, other: not one or other in allowed
     return (first, second), holds, f"the first needs the second to be {words}"

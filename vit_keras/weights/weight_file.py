@@ -42,10 +42,10 @@ class WeightFile:
 
     Attributes:
         path: The path of the file.
-        tensors: The reader of its container, see `vit_keras.weights.containers`.
+        tensors: The reader of its container; see `vit_keras.weights.containers`.
         format: Its row in the table of formats.
         names: `{canonical name: name in the file}`.
-        config: The content of the JSON files beside it, or in a `.keras` file.
+        config: The contents of the JSON files beside it, or in a `.keras` file.
         remarks: What the user should know: the set of weights chosen among several, and what is
             left out.
     """
