@@ -201,7 +201,7 @@ USES = [
     *rows(
         lambda **told: evaluation.write_file_predictions((), None, "csv", "numbers", **told),
         ({"names": ["error"]}, r"numbers named \['error'\]. Give --format jsonl"),
-        ({"names": ["age", "age_low"], "coverage": 0.9}, "must have different names.*'age_low'"),
+        ({"names": ["age", "age_low"], "coverage": 0.9}, "need different column names .*'age_low'"),
     ),
     (lambda: evaluation.abstains(np.eye(2), Task(), 0.05), "abstain=0.05; the model has none"),
     (lambda: [*evaluation.predict_boxes(predictor(), [])], "task='boxes'. Received: a model of cl"),

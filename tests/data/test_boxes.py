@@ -261,7 +261,7 @@ def opened(root, task="auto", **fields):
 BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbb"><!ENTITY c "&b;&b;">]>'
 HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), r"a class and four finite numbers. Received: .'cat', None, 0.5.* object 2 of 'images/a.png' in 'labels/a.txt'"),
-    "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area in their pictures. Received: 1 without one, in images/a.png"),
+    "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area inside their pictures. Received: 1 without one, in images/a.png"),
     "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .'utf-8' codec can't decode"),
     "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name the classes from 0 up"),
     "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, distinct class names"),

@@ -274,7 +274,7 @@ def test_training_starts_from_the_answer_without_training(tmp_path, kind):
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     kernel, bias = map(to_numpy, model.get_layer("head").weights)
     assert_close(model(images), x @ kernel + bias, rtol=1e-5)
-    with pytest.raises(ValueError, match=r"all names of the classes. .*without .*bear"):
+    with pytest.raises(ValueError, match=r"the names of all classes. .*without .*bear"):
         initial_model(config, ("cat", "bear"))
 
 

@@ -78,7 +78,11 @@ REFUSED = [
     ("google", {"classifier": "map"}, "one with classifier='gap'. Received: classifier='map'"),
     ("torchvision", {"classifier": "map"}, "classifier='token'. Received: classifier='map'"),
     ("open_clip", {"pre_norm": True}, "head_use_bias=False. Received: num_classes=5, head_use"),
-    ("huggingface", {"classifier": "gap_norm"}, "'vit' has only ViTModel, .*classifier='gap_norm'"),
+    (
+        "huggingface",
+        {"classifier": "gap_norm"},
+        "'vit' has only the classes ViTModel, .*'gap_norm'",
+    ),
     ("huggingface", {"classifier": "map", "num_classes": None}, r"Images of \(16, 16\) pixels"),
     ("huggingface", ROTARY, UNCENTERED),
     ("timm", {"classifier": "token_gap"}, "with classifier='token'. Received: classifier='token_g"),

@@ -101,7 +101,7 @@ def _draw_sheet(config, path):
 
 
 def _look(options, review, page):
-    """Adds the findings from the splits and their pictures; writes wrong labels to a page."""
+    """Adds the findings from the splits and their pictures; shows suspect labels on a page."""
     run, splits = options.run, {}
     try:
         loaded = run.model.channels or 3, run.data, run.task, run.learns_labels

@@ -169,8 +169,8 @@ def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
     named = lambda marked: listed(dict.fromkeys(pictures[i].file for i in owner[marked]))
     if len(rows) and not kept.any():
         raise ValueError(
-            f"Boxes must have an area in their pictures. Received: {len(rows):,} without one, in "
-            f"{named(empty)}. YOLO's boxes are fractions of the sides; others are pixels"
+            f"Boxes must have an area inside their pictures. Received: {len(rows):,} without one, "
+            f"in {named(empty)}. YOLO's boxes are fractions of the sides; others are pixels"
         )
     warnings = [
         f"{what} ({marked.sum():,}), in {named(marked)}"

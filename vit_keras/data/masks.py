@@ -161,7 +161,7 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
-    """Finds the levels, or with a code the classes, in N mask files.
+    """Finds the levels in N mask files or, with a code, the classes.
 
     Returns:
         Whether each mask has each level or class, `(N, 256)` float32; 0 if it is unreadable.

@@ -96,7 +96,7 @@ def _matching(names) -> Iterator[str]:
 
 
 def _matches(folder, names) -> Iterator[str]:
-    """Yields the files and folders below `folder` whose paths match a pattern split into `names`."""
+    """Yields the files and folders below `folder` that match the `names` of a pattern."""
     if not names:
         yield folder
         return

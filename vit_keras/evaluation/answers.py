@@ -259,9 +259,8 @@ def write_file_predictions(
         columns = {f"{name}{end}": "float32" for name in names for end in ends}
         if form in WRITERS and len({*columns, "path", "error"}) < len(names) * len(ends) + 2:
             raise ValueError(
-                "The columns of a table must have different names: those of the numbers and their "
-                f"bounds, path and error. Received: numbers named {list(names)}. "
-                "Give --format jsonl"
+                "Each number, each of its bounds, the path and the error need different column "
+                f"names in a table. Received: numbers named {list(names)}. Give --format jsonl"
             )
     elif kind == "boxes":
         columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}

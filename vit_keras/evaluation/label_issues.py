@@ -70,7 +70,7 @@ def cross_validated_probabilities(
     others; the parts have equal shares of each class.
 
     Args:
-        features: `(N, D)`, such as from `predict`.
+        features: `(N, D)`, such as those from `predict`.
         labels: `(N,)` integers from 0 to K − 1, each at least twice.
         seed: The seed with which the parts are drawn.
 

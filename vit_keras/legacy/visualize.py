@@ -18,7 +18,7 @@ def attention_map(model: keras.Model, image: np.ndarray) -> np.ndarray:
         image: The picture, `(H, W, 3)` with pixels in [0, 255], of any size.
 
     Returns:
-        The picture as uint8, `(H, W, 3)`, multiplied by its attention rollout with a maximum of 1.
+        The picture as uint8, `(H, W, 3)`, multiplied by its attention rollout, whose maximum is 1.
 
     Raises:
         ValueError: If the model has no blocks. If it has your own layers, pass only the submodel

@@ -249,7 +249,7 @@ def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) 
     fixed = [x.name for x in model.layers if x.get_config().get("grid") and type(x) not in but]
     if fixed:
         raise ValueError(
-            f"{subject} need a model without layers that fit one grid of patches, such as windows "
+            f"{subject} need a model without layers tied to one grid of patches, such as windows "
             f"or positions in the attention. Received: {model.name!r} with {', '.join(fixed)}"
         )
 

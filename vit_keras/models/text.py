@@ -341,7 +341,7 @@ def _embeddings_of(model):
 
 
 def _finder(model, texts):
-    """An OWL-ViT whose logits are (cosine + shift) · scale, with both from each patch.
+    """An OWL-ViT whose logits are (cosine + shift) · scale; each patch has its own shift and scale.
 
     One product computes the sum. TensorFlow's `Add` treats a shift as a bias, which LiteRT refuses.
     """

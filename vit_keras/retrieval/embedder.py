@@ -345,7 +345,7 @@ class EmbeddingJob:
         return self.total if self.is_complete else min(self._parts() * self._rows, self.total)
 
     def run(self) -> Generator[int, None, None]:
-        """Embeds the remaining pictures, and yields the number in each batch.
+        """Embeds the remaining pictures, and yields the number of pictures in each batch.
 
         Raises:
             OSError, ValueError: If a picture cannot be read, unless it is skipped; if embeddings

@@ -270,8 +270,8 @@ class EmbeddingTable:
         known = kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
         if not known or not columns.equals(schema(self.shape, kind, {})):
             raise ValueError(
-                f"{self.path!r} must have the columns {', '.join(COLUMNS)}, with embeddings of the "
-                f"shape {self.shape} and the type {kind!r}. Received: {columns}. {remedy}"
+                f"{self.path!r} must have the columns {', '.join(COLUMNS)}, with embeddings of "
+                f"shape {self.shape} and type {kind!r}. Received: {columns}. {remedy}"
             )
         groups = range(self._file.num_row_groups)
         sizes = [self._file.metadata.row_group(group).num_rows for group in groups]

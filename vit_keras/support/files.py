@@ -1,7 +1,7 @@
 """Replaces files and folders in one step: a reader sees either the old or the new one.
 
-Everything is written into a hidden folder beside its place, flushed to the disk, and renamed. A
-lock beside the hidden folder lets one process at a time write there. The remains of a killed
+Everything is written into a hidden folder beside its destination, flushed to the disk, and renamed.
+A lock beside the hidden folder lets one process at a time write there. The remains of a killed
 process are removed when the same name is next replaced.
 
 The kernel locks an open file, through `filelock`. A lock ends with its process, however the process
@@ -294,7 +294,7 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
             lock. An error that it raises ends the wait.
 
     Raises:
-        OSError: If the lock file cannot be made, or the file system has no locks.
+        OSError: If the lock file cannot be made, or the file system does not support locks.
     """
     import filelock
 

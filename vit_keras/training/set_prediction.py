@@ -96,7 +96,7 @@ class SetPrediction(Configured, keras.losses.Loss):
             raise ValueError(
                 "A detector needs a prediction for each object in a picture. Received: pictures "
                 f"with {y_true.shape[1]} objects for {tokens} predictions. Give a larger "
-                "model.num_boxes, or smaller patches with model.detector patches"
+                "model.num_boxes or, if model.detector is patches, smaller patches"
             )
         classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)
         present = classes >= 0  # (B, M)

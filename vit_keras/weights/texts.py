@@ -351,7 +351,7 @@ def with_text_head(
     names = texts.labels if names is None else names
     if missing := [name for name in names if name not in texts.labels]:
         raise ValueError(
-            f"The labels in {os.fspath(path)!r} must include all names of the classes. Received: "
+            f"The labels in {os.fspath(path)!r} must include the names of all classes. Received: "
             f"{short(list(texts.labels))}, without {short(missing)}"
         )
     embeddings = texts.embeddings[[texts.labels.index(name) for name in names]]

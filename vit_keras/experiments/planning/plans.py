@@ -352,8 +352,8 @@ def _check(config, device, devices, utilization):
         )
     if not 0 < utilization <= 1 or (on_processor and devices > 1):
         raise ValueError(
-            "A plan needs a `utilization` above 0 and at most 1, and one device if it is a "
-            f"processor. Received: utilization={utilization}, devices={devices}"
+            "A plan needs a `utilization` above 0 and at most 1, and a single device if that is a "
+            f"CPU. Received: utilization={utilization}, devices={devices}"
         )
 
 

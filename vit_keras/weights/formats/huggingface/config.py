@@ -203,9 +203,9 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
     head = kind_of_head(arch)
     if (arch.classifier, head) not in row.classes:
         raise ValueError(
-            f"transformers' {row.name!r} has only {', '.join(row.classes.values())}. Received: a "
-            f"model with classifier={arch.classifier!r}, num_classes={arch.num_classes}. Save it "
-            "as .keras or .weights.h5"
+            f"transformers' {row.name!r} has only the classes {', '.join(row.classes.values())}. "
+            f"Received: a model with classifier={arch.classifier!r}, "
+            f"num_classes={arch.num_classes}. Save it as .keras or .weights.h5"
         )
     config = {
         "model_type": row.name,

@@ -54,7 +54,7 @@ PLAIN = TensorNames.of(
 
 
 def is_gated(shapes: dict[str, tuple[int, ...]]) -> bool:
-    """Whether the MLPs in a file are SwiGLU's."""
+    """Whether the MLPs in a file are SwiGLUs."""
     return bool(shapes) and PLAIN.among(shapes).options(shapes).get("mlp") == "swiglu"
 
 
