@@ -75,7 +75,8 @@ def with_boxes(
             "either", they are sizes, unless more boxes are valid as corners.
 
     Raises:
-        ValueError: If an object has no known class or no finite numbers, or if no box has an area.
+        ValueError: If an object has an unknown class or a number that is not finite, or if no box
+            has an area.
     """
     _check_objects(pictures, {*names})
     names = tuple(names or sorted_names({row[0] for p in pictures for row in p.objects}))
