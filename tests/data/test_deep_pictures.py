@@ -175,7 +175,7 @@ def refused():
         "c.npy buffer is smaller": npy(np.ones((20, 30, 3), "uint16"))[:-1],
         "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
         "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
-        "f.npy levels must be 0 to 65535, not -1 to 3. Save them as float32": npy(
+        "f.npy levels must be from 0 to 65535, not -1 to 3; save them as float32": npy(
             np.array([[-1, 3]])
         ),
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),

@@ -1,7 +1,7 @@
 """The command `vit-keras`: one file per subcommand, with shared options in `options.py`.
 
-Exit codes: 0 for success, 1 for an error in data, files or models, 2 for a wrong command line, 130
-after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes a checkpoint.
+Exit codes: 0 for success, 1 for an error in data, files or models, 2 for an invalid command line,
+130 after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes a checkpoint.
 """
 
 import difflib

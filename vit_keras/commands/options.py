@@ -47,7 +47,7 @@ class Command(NamedTuple):
         return parser
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        """Parses the options in `arguments`; raises UsageError for a wrong one."""
+        """Parses the options in `arguments`; raises UsageError for an invalid one."""
         parse = getattr(self.module, "parse", Parser.parse_args)
         return parse(self.parser(prog), arguments)
 

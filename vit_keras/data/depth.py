@@ -127,7 +127,9 @@ def known_type(pixels):
         return pixels.astype("uint8") * (255 if pixels.dtype.kind == "b" else 1)
     low, high = int(pixels.min(initial=0)), int(pixels.max(initial=0))
     if low < 0 or high > 65535:
-        raise ValueError(f"levels must be 0 to 65535, not {low} to {high}. Save them as float32")
+        raise ValueError(
+            f"levels must be from 0 to 65535, not {low} to {high}; save them as float32"
+        )
     return pixels.astype("uint16")
 
 

@@ -331,7 +331,7 @@ def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
 
 
 def _lists(where, values, config, order):
-    """Reads labels from a column of lists, or of texts with several labels; None is unknown."""
+    """Reads labels from a column of lists, or of texts with several labels; None means unknown."""
     ((column, cells),) = values.items()
     for number, cell in enumerate(cells, 1):
         known = [item for item in cell if item is not None] if isinstance(cell, list) else []

@@ -234,7 +234,7 @@ class Feed:
 
     Attributes:
         train: The training split.
-        dev: The split on which the run is monitored and values that are not trained are chosen.
+        dev: The split used to monitor the run and to choose values that are not trained.
         test: The split that the run is judged on; usually equal to `dev`.
         num_classes: The number of classes.
         eval_options: The arguments of `eval_batches` that the model and the run determine.

@@ -301,7 +301,7 @@ def _judged(predictor, top, threshold, coverage, abstain, row, answer):
 
 
 def _descending(outputs):
-    """Returns the numbers of the outputs, the largest first; of equal ones as `argmax` does."""
+    """Returns the indices of the outputs, the largest first; ties are broken as by `argmax`."""
     return np.argsort(-outputs, kind="stable")
 
 
@@ -310,7 +310,7 @@ CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the cen
 
 
 def _over_mirror_images(predictor, images):
-    """Averages over image and mirror image; a mirrored image gets exactly the mirrored answer."""
+    """Averages over an image and its mirror image; a mirrored image gets the mirrored answer."""
     images = np.asarray(images)
     other, plain = (_shares(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]

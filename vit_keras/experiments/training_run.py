@@ -102,7 +102,7 @@ def _train_run(config, held):
 
 
 def _check_batch(config, images, topology):
-    """Prints a note if a batch exceeds the training images; refuses an absurdly large batch."""
+    """Prints a note if a batch exceeds the training set; refuses an absurdly large batch."""
     height, width = pair(config.model.image_size, "image_size")
     divisor = config.optimizer.accumulation_steps * topology.shard[1]
     size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes

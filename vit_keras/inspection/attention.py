@@ -236,7 +236,7 @@ def perturbation_curves(
     Args:
         model: A classifier.
         images: `(B, H, W, C)`, prepared for the model.
-        relevance: `(B, h, w)`, such as from `models.explain` or `AttentionViews.rollout`.
+        relevance: `(B, h, w)`, such as the result of `models.explain` or `AttentionViews.rollout`.
         classes: `(B,)`, for each image the class whose probability is measured.
         steps: The maximum number of steps; there are never more steps than patches.
 

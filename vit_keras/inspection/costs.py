@@ -180,7 +180,7 @@ def table(model: Costs | keras.Model | str, **arguments) -> str:
     Layers with neither weights nor multiply-adds are left out.
 
     Args:
-        model: `Costs`, or a model or variant's name to count.
+        model: `Costs`, or a model or the name of a variant, whose costs are then counted.
         **arguments: The other arguments of `flops`, for a model or a name.
 
     Returns:

@@ -109,7 +109,7 @@ class RootBlock(SeededLayer):
     """The root of a ResNet: a 7x7 convolution and a 3x3 max pool, both with stride 2.
 
     Both pad with zeros, as big_transfer does. The pooled values may be negative, so a pool that
-    pads with -inf, as in big_vision, gives other values at the borders.
+    pads with -inf, as in big_vision, gives different values at the borders.
 
     Args:
         filters: The number of filters.

@@ -176,7 +176,7 @@ def _of_any_size(model, interpolation):
 
 
 def _grid(model):
-    """The grid of patches, or None for a model without patches, whose weights all stay."""
+    """The grid of patches; None for a model without patches, whose weights stay unchanged."""
     has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
     return surgery.patch_grid(model) if has_patches else None
 

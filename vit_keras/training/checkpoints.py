@@ -203,7 +203,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the newest undamaged checkpoint; also removes what killed processes left."""
+    """Returns the newest undamaged checkpoint; also removes what killed processes left behind."""
     recover(folder)
     for path in sorted(folder.glob("step_*"), reverse=True):
         try:

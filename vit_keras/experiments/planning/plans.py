@@ -333,14 +333,14 @@ def _planned_model(config, num_classes):
 
 
 def _check(config, device, devices, utilization):
-    """Refuses runs that no rule covers. On a processor, a run has one device and a plain head."""
+    """Refuses runs that no rule covers. On a CPU, a run has one device and a plain head."""
     on_processor = device.flops is None
     check_defaults(config, PLAIN, "a plan of a new model, all of whose weights learn labels")
     is_covered = lambda name: name != "model_parallel"
     is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
         ("distribution", is_covered, "data_parallel or multi_worker for a plan"),
-        ("task", is_plain, "classes, labels or numbers for a plan on a processor"),
+        ("task", is_plain, "classes, labels or numbers for a plan on a CPU"),
         ("sweep", lambda sweep: not sweep, "false for a plan, which counts one run"),
         ("folds", lambda folds: not folds, "0 for a plan, which counts one run"),
     ]

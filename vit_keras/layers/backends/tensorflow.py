@@ -233,8 +233,8 @@ def _ungrouped(x, heads):
 def _blocks(x):
     """`(N, d)` -> `(blocks, Q, d)`; zeros fill the last block.
 
-    All blocks have one size, as XLA requires. A block is twice as large as on JAX, because each
-    block costs another round of operator calls here.
+    All blocks have the same size, as XLA requires. A block is twice as large as on JAX, because
+    each block costs another round of operator calls here.
     """
     count, size = divide(x.shape[0], 2 * backends.BLOCK)
     return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
