@@ -26,7 +26,7 @@ NOTE = "Without --config and --dataset, it learns handwritten digits with the re
 
 
 def parse(parser: shared.Parser, arguments: Sequence[str]) -> Any:
-    """Reads a `Config` instead of a few options; returns --list or --help_all as a text."""
+    """Reads a `Config` instead of a few options; returns --list or --help_all as text."""
     for name in {"--help_all", "--list"}.intersection(arguments):
         return name
     return config.parse_config(arguments)

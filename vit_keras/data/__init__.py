@@ -1,4 +1,4 @@
-"""Labeled images and batches of them for `fit`, read by Pillow and NumPy on every backend.
+"""Labeled images and batches of them for `fit`, read with Pillow and NumPy on every backend.
 
 A module is imported when one of its names is first used.
 """

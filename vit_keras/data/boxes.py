@@ -276,8 +276,8 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
             if not count or len({*names}) < len(names) or max(listed.values()) > 1:
                 raise ValueError(
                     "A data set of boxes needs objects, distinct class names, and each picture "
-                    f"once. Received: {files[0]!r} with {count} objects, the classes "
-                    f"{short(names)}, and the counts {listed.most_common(1)}"
+                    f"once. Received: {files[0]!r} with {count} objects and the classes "
+                    f"{short(names)}; the picture listed most often is {listed.most_common(1)}"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)
@@ -375,8 +375,9 @@ def _coco(root, files) -> Annotations:
                 pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{file!r} needs COCO's categories (id, name), the same in all files, images (id, "
-                f"file_name) and annotations (image_id, category_id, bbox). Received: {error!r}"
+                f"{file!r} needs COCO's images (id, file_name), annotations (image_id, category_id, "
+                "bbox) and categories (id, name), which must be the same in all files. "
+                f"Received: {error!r}"
             ) from error
         names = of_file
     return pictures, names

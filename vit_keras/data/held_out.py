@@ -71,7 +71,7 @@ def divide(
         seed: Decides the order.
         folds: The number of equal parts; 0 for two parts.
         percent: The percentage of images in part 1 of two. Part 1 gets an image of each label that
-            has two groups; part 0 is the rest.
+            has at least two groups; part 0 is the rest.
 
     Returns:
         The part of each image, `(N,)` int.

@@ -1,4 +1,4 @@
-"""Reads picture files by Pillow, and by other libraries where Pillow cannot read them fully.
+"""Reads picture files with Pillow, and with other libraries where Pillow cannot read them fully.
 
 A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses only
 files above twice `PIL.Image.MAX_IMAGE_PIXELS`, so headers are checked before decoding. TIFF of more

@@ -108,7 +108,7 @@ def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
 
 
 def class_rows(matrix: np.ndarray, names: Sequence[str], counted: str) -> list[dict[str, Any]]:
-    """Returns for each class its name, true count (named `counted`), precision, recall and F1.
+    """Returns each class's name, true count (named `counted`), precision, recall and F1.
 
     Row i, column j of `matrix` counts items of class i that were predicted as class j.
     """
@@ -147,7 +147,7 @@ def report_classes(
         outputs: Logits or probabilities, `(N, K)`.
         labels: `(N,)` integers.
         class_names: The K names.
-        task: Ignored; all judges share their arguments.
+        task: Ignored; all judges take the same arguments.
 
     Returns:
         "accuracy", "top_5_accuracy" (None if K <= 5), "balanced_accuracy" (the mean recall),

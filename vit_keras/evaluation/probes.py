@@ -186,7 +186,7 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
 
 
 def with_features(model: keras.Model, outputs: Any, kind: str) -> keras.Model:
-    """Makes a model with other outputs and the same description, except the classes' names."""
+    """Makes a model with other outputs and the same description, except for the classes' names."""
     made = with_outputs(model, outputs, f"{model.name}_{kind}")
     made.class_names = None  # they belong to the logits
     return made

@@ -196,7 +196,7 @@ def write_onnx(model, path, batch, opset=OPSETS[0]):
 
 
 def finish_onnx(path) -> None:
-    """Makes a file from torch's exporter run everywhere; drops what it reveals of this machine."""
+    """Makes a file from torch's exporter run everywhere; drops traces of this machine."""
     import onnx
 
     model = onnx.load(path)

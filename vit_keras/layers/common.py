@@ -40,7 +40,7 @@ def rematerialize(function, x, dropouts):
     """Computes `function(x)` without keeping its inner activations for the backward pass.
 
     The backward pass computes them again. This function draws the seeds of the dropouts. If
-    `function` drew them, the second computation would get other masks and give wrong gradients.
+    `function` drew them, the second computation would get different masks and give wrong gradients.
 
     Args:
         function: A function of one tensor.

@@ -226,7 +226,7 @@ class JoinedModel(keras.Model):
     """A functional model that joins several models, whose variables may have the same paths."""
 
     def zero_grad(self, set_to_none=True):
-        """On torch, forgets all gradients; Keras forgets only one of those with the same path."""
+        """On torch, clears all gradients; Keras clears only one of those with the same path."""
         for variable in self.trainable_variables:
             variable.value.grad = None
 

@@ -1,4 +1,4 @@
-"""Models that are made from a built model and share its weights, and what they read from it."""
+"""Models made from a built model whose weights they share, and facts read from its layers."""
 
 import math
 from collections.abc import Callable, Iterator

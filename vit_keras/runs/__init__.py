@@ -266,8 +266,8 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
     """Returns the row with the highest `val_accuracy`, or None.
 
-    For other kinds of labels, their own figure counts. In a tie, the row with the lowest `val_loss`
-    is the best, and then the earliest.
+    For other kinds of labels, the figure of `best_name` counts. Of equal rows, the one with the
+    lowest `val_loss` is returned, and of those the earliest.
     """
     rows = [row for row in rows if BEST & set(row)]
     rank = lambda row: (row[best_name(row)], -row.get("val_loss", math.inf))

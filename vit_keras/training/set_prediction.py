@@ -49,8 +49,8 @@ def _assign(costs, present):
 class SetPrediction(Configured, keras.losses.Loss):
     """The loss of DETR (arXiv 2005.12872, Section 3.1), with which YOLOS was trained.
 
-    In each image, every object is matched with one prediction, so that the sum of all costs is the
-    lowest (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
+    In each image, every object is matched with one prediction, so that the total cost is lowest
+    (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
     box, with L1 and generalized IoU; the others learn that there is no object. The mean over the
     batch is DETR's loss: box losses are averaged over the objects of the batch, and class
     losses over its predictions.

@@ -82,7 +82,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
     Outside blocks, a layer that normalizes or multiplies by weights keeps its input and results.
 
     Args:
-        model: A functional model, even one without values.
+        model: A functional model; its variables need no values.
         images: The number of images that a device processes at a time.
         itemsize: Bytes of an activation.
 
@@ -162,7 +162,7 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
     """Computes the memory that training takes on each accelerator.
 
     Args:
-        model: The model of the run, even one without values.
+        model: The model of the run; its variables need no values.
         config: The run; only `batch`, `optimizer`, `shard_state` and `model.dtype` matter.
         devices: The number of devices that share each batch.
 

@@ -136,7 +136,7 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
     """Counts the bytes that devices send each other in an update.
 
     Args:
-        model: The model of the run, even one without values.
+        model: The model of the run; its variables need no values.
         config: The run. With `optimizer.accumulation_steps`, XLA sums the gradients of each part of
             the batch over the devices, so an update sends that many times as much. Blocks that
             `model.rematerialize` computes again gather their weights again.
@@ -198,7 +198,7 @@ def device_flops(model: keras.Model, config: Config, devices: int) -> float:
     `model.rematerialize` computes again take a fourth one.
 
     Args:
-        model: The model of the run, even one without values.
+        model: The model of the run; its variables need no values.
         config: The run; only `batch` matters.
         devices: The number of devices that share each batch.
 

@@ -166,7 +166,7 @@ def _rank(label):
 
 
 def _leave_out(row, spelled, beside, apart):
-    """Takes away what is not part of an image model; returns remarks that name it."""
+    """Removes what is not part of an image model; returns remarks that name it."""
     left: dict[str, list[str]] = {}
     if "attn_pool.query" in spelled:  # CoCa's, before the normalization and the projection
         pooled = [name for name in spelled if name.startswith(("attn_pool", "ln_post.", "proj"))]
