@@ -375,9 +375,9 @@ def _coco(root, files) -> Annotations:
                 pictures.append(Annotated(picture, source, split, objects[image["id"]], sides))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{file!r} needs COCO's images (id, file_name), annotations (image_id, category_id, "
-                "bbox) and categories (id, name), which must be the same in all files. "
-                f"Received: {error!r}"
+                f"{file!r} needs COCO's images (id, file_name), annotations (image_id, "
+                "category_id, bbox) and categories (id, name), which must be the same in all "
+                f"files. Received: {error!r}"
             ) from error
         names = of_file
     return pictures, names
