@@ -285,7 +285,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
 
 
 def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
-    """Yields the files in `root` and its folders of annotations or splits that hold a pattern."""
+    """Yields the files that contain `holds`, in `root` and its annotation and split folders."""
     for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
         if is_folder(entry):
             if depth and (entry.name.lower() == "annotations" or split_in(entry.name, "")):

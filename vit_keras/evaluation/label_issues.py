@@ -119,9 +119,9 @@ def suspicion(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def find_label_issues(probabilities: np.ndarray, labels: np.ndarray) -> list[LabelIssue]:
     """Finds labels that are probably wrong, by confident learning (arXiv 1911.00068).
 
-    A picture is counted among a class if its probability of the class is at least the mean over the
+    A picture is counted in a class if its probability of the class is at least the mean over the
     pictures with this label; if several classes qualify, the most probable one gets it. A label
-    looks wrong if its picture is counted among another class. cleanlab calls this rule
+    looks wrong if its picture is counted in another class. cleanlab calls this rule
     "confident_learning"; it needs pandas, so the rule is implemented here.
 
     Args:

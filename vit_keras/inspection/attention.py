@@ -153,7 +153,7 @@ def rollout_function(
     Args:
         model: A functional model with `EncoderBlock` layers.
         heads: How the rollout joins heads, "mean" or "max".
-        batch: The number of images per batch. Each image takes L·H·N² weights of memory.
+        batch: The number of images per batch. Each image needs memory for L·H·N² weights.
 
     Returns:
         A function of images `(B, H, W, C)`, prepared for the model, that returns `(B, h, w)`.
@@ -187,7 +187,7 @@ def attention_views(
         model: A functional model with `EncoderBlock` layers.
         images: Images `(B, H, W, C)`, prepared for the model.
         heads: How the rollout joins heads, "mean" or "max".
-        batch: The number of images per batch. Each image takes L·H·N² weights of memory.
+        batch: The number of images per batch. Each image needs memory for L·H·N² weights.
 
     Returns:
         `AttentionViews`.

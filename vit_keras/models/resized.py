@@ -63,7 +63,7 @@ def with_patch_size(
 ) -> keras.Model:
     """Copies a model and its weights for patches of another size, on images of the same size.
 
-    Smaller patches make more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate and
+    Smaller patches make more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate but
     slower. Other Vision Transformers lose accuracy unless they are trained further.
     `vit_keras.support.resizing.resample_patch_kernel` resamples the patch kernel, and position
     embeddings are interpolated as in `with_image_size`. All other weights are copied.
