@@ -116,7 +116,7 @@ def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
 
 
 def _wanted(images, units, least, percent):
-    """Returns how many of a label's images to hold out: at least `least` if it has two or more."""
+    """Returns how many images of a label to hold out: at least `least` if it has several units."""
     share = np.round(images * percent / 100).astype(int)
     return np.where(units > 1, np.clip(share, least, images - 1), 0)
 
