@@ -178,7 +178,7 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
         option: The name of the field that holds `weights`, for messages.
 
     Raises:
-        ValueError: There is no published file of that name, or the recipe leaves the name to the user.
+        ValueError: There is no published file of that name, or the recipe leaves it to the user.
         OSError: There is no such file, or the published file cannot be downloaded.
     """
     if weights == REQUIRED:
