@@ -159,6 +159,7 @@ YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0,
 EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write unknown values
 WHOLE = re.compile("0|-?[1-9][0-9]*")
 LARGEST = float(np.finfo("float32").max)
+COARSE = 0.01  # of the standard deviation of numbers, by which float32 may round them
 
 
 class Labels(NamedTuple):
@@ -356,7 +357,7 @@ def _lists(where, values, config, order):
 
 def _numeric(where, values, kind):
     """Returns the columns as `(N, K)` float32, with NaN for empty cells."""
-    table = np.full((len(next(iter(values.values()))), len(values)), np.nan, "float32")
+    table = np.full((len(next(iter(values.values()))), len(values)), np.nan)
     columns, (rule, parse) = {name: k for k, name in enumerate(values)}, CELLS[kind]
     for name, row, cell in _known(values):
         number = None if isinstance(cell, list) else parse(cell.casefold())
@@ -366,4 +367,14 @@ def _numeric(where, values, kind):
                 f"{cell!r} in row {row + 1}. List the texts for unknown values in data.unknown"
             )
         table[row, columns[name]] = number
-    return table
+    rounded = table.astype("float32")
+    for name, exact, held in zip(columns, table.T, rounded.T):
+        exact, held = exact[~np.isnan(exact)], held[~np.isnan(exact)]
+        differ = len({*exact.tolist()}) > 1
+        if differ and np.abs(held - exact).max() > COARSE * exact.std():
+            raise ValueError(
+                "Numbers must differ by more than float32 rounds them. Received: "
+                f"{exact[0]:.17g} with a standard deviation of {exact.std():.3g} in the column "
+                f"{name!r} of {where!r}. Subtract their mean first"
+            )
+    return rounded
