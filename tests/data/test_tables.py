@@ -272,6 +272,13 @@ def test_a_list_of_numbers_is_no_set_of_labels(six, tmp_path, row):
         opened(name)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_unknown_whole_number_may_be_stored_as_a_float(six, tmp_path, suffix):
+    name = stored(tmp_path / f"rows{suffix}", {**six, "age": [1.5, -9.0, nan, 2.0, -9.0, 3.0]})
+    dataset = opened(name, "numbers", label_columns="age", unknown=-9)
+    np.testing.assert_array_equal(labels_of(dataset)[:, 0], [1.5, nan, nan, 2, nan, 3])
+
+
 def test_numbers_become_standardized_targets(six, tmp_path):
     values = np.array([[1, 10], [3, nan], [nan, 30], [5, 20], [7, 7], [0, 0]])
     columns = {n: [None if np.isnan(v) else v for v in of] for n, of in zip("ab", values.T)}

@@ -212,7 +212,8 @@ def read_labels(
     Raises:
         ValueError: If the values do not fit the task; the message names the first such row.
     """
-    unknown = {*config.unknown}  # type: ignore[misc]
+    unknown: set[str] = {*config.unknown}  # type: ignore[misc]
+    unknown |= {f"{text}.0" for text in unknown if WHOLE.fullmatch(text)}  # of a Parquet file
     known = lambda text: text if isinstance(text, list) or text not in unknown else None
     values = {name: [known(text_of(cell)) for cell in cells] for name, cells in columns.items()}
     kind, why = (task, "") if task in CELLS else _guess(values, config)
