@@ -51,10 +51,11 @@ STATED = {
 }
 # Packages under other licenses than ALLOWED, and why they may be used.
 EXCEPTIONS = {
-    "codespell": "a program that `make lint` runs; nothing imports it",
+    "codespell": "is a program that `make lint` runs; nothing imports it",
     "pillow-heif": (
-        "its own code is BSD-3-Clause, and its wheels bring libheif (LGPL) and x265 (GPL); whoever "
-        "passes these wheels on follows the GPL; HEIC pictures alone need it"
+        "has its own code under BSD-3-Clause, but its wheels contain libheif (LGPL) and x265 "
+        "(GPL), so whoever redistributes these wheels must follow the GPL. Only HEIC pictures "
+        "need it"
     ),
 }
 

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError
+from vit_keras.support.command_line import UsageError, is_command
 
 FORMATS = (
     *("savedmodel", "litert", "onnx", "huggingface_onnx", "openvino", "pt2", "executorch"),
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, verification
     from vit_keras.exporting.targets import Plan
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
+    if is_command():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # export then removes its leftovers
     trained, model = runs.run_of(options.model), weights.open(options.model)
     model = weights.with_text_head(model, options.labels) if options.labels else model
     if not (options.out or trained):

@@ -56,11 +56,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
 
 def _train_run(config, held):
     """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder reserved."""
-    if (name := extras.backend_name()) in extras.SERVING:
-        raise ValueError(
-            f"KERAS_BACKEND={name} predicts, embeds and evaluates, but does not train. Train on "
-            "jax, torch or tensorflow; trained runs open on every backend"
-        )
+    _check_backend()
     machine.prepare()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
@@ -99,6 +95,14 @@ def _train_run(config, held):
     if not topology.is_chief:
         return None
     return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
+
+
+def _check_backend():
+    if (name := extras.backend_name()) in extras.SERVING:
+        raise ValueError(
+            f"KERAS_BACKEND={name} predicts, embeds and evaluates, but does not train. Train on "
+            "jax, torch or tensorflow; trained runs open on every backend"
+        )
 
 
 def _check_batch(config, images, topology):
