@@ -107,5 +107,4 @@ def environment(name: str, package: pathlib.Path = ROOT) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "KERAS_BACKEND": CONTENDERS[name].backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "OMP_WAIT_POLICY": "PASSIVE",
     }
