@@ -151,7 +151,7 @@ def _one_of(prefixes, which, path):
         ranked = exact or averaged
     if len(ranked) != 1 and (which or _rank(labels[ranked[0]]) == _rank(labels[ranked[1]])):
         raise ValueError(
-            f"`which` must name one of the sets {held} in {path!r}. Received: which={which!r}"
+            f"`which` must name one set of weights of {path!r} ({held}). Received: which={which!r}"
         )
     first, others = ranked[0], [p for p in prefixes if p != ranked[0]]
     remark = f"holds the weights {held}: {labels[first]!r} is loaded; `which=` chooses another"
