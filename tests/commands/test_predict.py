@@ -141,7 +141,7 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
     assert capsys.readouterr().out == f"{pictures / '0.png'}: no class at 99.9% or more\n"
     run([*command, "--format", "html"])
     (figure,) = figures_of(capsys.readouterr().out)
-    assert figure["class"] == "none" and figure["text"] == "no class at 99.9 % or more"
+    assert figure["class"] == "none" and figure["text"] == "no class at 99.9% or more"
 
 
 @pytest.mark.parametrize(

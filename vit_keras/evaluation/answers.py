@@ -342,12 +342,12 @@ def _figure(prediction):
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
         lines = [
             f'<li style="--share:{100 * p:.1f}%"><span>{html.escape(of)}</span> '
-            f'<data value="{np.float32(p)}">{100 * p:.1f} %</data></li>\n'
+            f'<data value="{np.float32(p)}">{100 * p:.1f}%</data></li>\n'
             for of, p in prediction.classes
         ]
         text = f"<ol>\n{''.join(lines)}</ol>"
     elif not prediction.error:
-        attributes, text = ' class="none"', f"<p>{prediction.nothing.replace('%', ' %')}</p>"
+        attributes, text = ' class="none"', f"<p>{prediction.nothing}</p>"
     if prediction.possible is not None:
         text += f"<p>{html.escape(_possible_text(prediction))}</p>"
     pixels = prediction.picture

@@ -178,7 +178,7 @@ def card(model: keras.Model, manifest: dict) -> str:
         f"{reference['images']} images ({reference['source']})"
     )
     if "accuracy" in reference:
-        name, accuracy = accuracy_name(reference), f"{100 * reference['accuracy']:.2f} %"
+        name, accuracy = accuracy_name(reference), f"{100 * reference['accuracy']:.2f}%"
         compared += f", where Keras has an {name} of {accuracy}"
     return (
         f"# {model.name}\n\n{model.count_params():,} parameters. {_input(model, manifest)} "

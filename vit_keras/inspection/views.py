@@ -72,7 +72,7 @@ def _filters(subject) -> Drawn:
     for axis, picture, part in zip(axes.flat, 0.5 + 0.5 * filters / largest, fractions):
         shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
         axis.imshow(shown, **GRAY_SCALE)
-        axis.set_title(f"{100 * part:.1f} %", fontsize=8, pad=3)
+        axis.set_title(f"{100 * part:.1f}%", fontsize=8, pad=3)
     figure.suptitle("Filters: principal components and fractions of the variance", fontsize=10)
     return figure, {"components": filters, "variance_shares": fractions}
 

@@ -157,7 +157,7 @@ def confusion(
         axis.set_xticks(range(count), names, rotation=90 if is_turned else 0, fontsize=points)
         axis.set_yticks(range(count), names, fontsize=points)
     accuracy = 100 * np.trace(images) / max(images.sum(), 1)
-    title = f"{_head(source)}{accuracy:.2f} % of {images.sum()} images"
+    title = f"{_head(source)}{accuracy:.2f}% of {images.sum()} images"
     axis.set(xlabel="predicted", ylabel="true", title=title)
     save_figure(figure, path)
 
@@ -188,7 +188,7 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: st
     upper.plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
     upper.plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
     upper.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-    title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f} %"
+    title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f}%"
     upper.set_title(title, fontsize=10 if len(title) < 45 else 8)
     upper.legend(frameon=False, loc="upper left", fontsize=8)
     lower.bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
