@@ -166,7 +166,7 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
 BROKEN = {
     "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
-    "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a label. Received: 1 without one, such as row 2"),
+    "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a value in 'label'. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*with \['b'\] only in other splits"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(3 cells, not the header's 2\).*data.separator"),
@@ -195,7 +195,9 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path, case):
 def test_nan_in_a_parquet_table_is_no_class(tmp_path):
     pictures(tmp_path, *NAMES)
     name = stored(tmp_path / "rows.parquet", {"path": NAMES, "label": [0.0, 1.0, np.nan, 1.0]})
-    with pytest.raises(ValueError, match="needs a label. Received: 1 without one, such as row 3"):
+    with pytest.raises(
+        ValueError, match="needs a value in 'label'. Received: 1 without one, such as row 3"
+    ):
         opened(name)
 
 

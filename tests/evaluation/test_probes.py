@@ -112,3 +112,8 @@ def test_check_lists_and_shows_them(rng, tmp_path, capsys):
     assert "warning: labels that look wrong" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == len(rows) and "(its label)" in page
+    for name, wrong, right in (("05.png", "light", "dark"), ("08.png", "dark", "light")):
+        (tmp_path / "photos" / wrong / name).rename(tmp_path / "photos" / right / name)
+    commands.run([*command, *out])
+    rows = json.loads((tmp_path / "report.json").read_text())["label_issues"]
+    assert (tmp_path / "page.html").read_text().count("<figure") == len(rows) == 0

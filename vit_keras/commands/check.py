@@ -157,7 +157,7 @@ def _add_label_issues(options, dataset, splits, review, page):
             rows.append(evaluation.FilePrediction(pathlib.Path(name), shown, picture=picture))
     lines = [f"{r['picture']} is labeled {r['label']}" for r in review.facts["label_issues"]]
     review.warn(lines, f"labels that look wrong ({len(lines):,})", ". Look at the pictures")
-    if rows:
+    if page:
         with replacing(page) as temporary, open(temporary, "wb") as file:
             title = f"Labels of {options.run.dataset} that look wrong"
             evaluation.write_file_predictions(rows, file, "html", top=2, title=title)

@@ -327,8 +327,8 @@ def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
     rows = [i for i, cell in enumerate(cells) if cell is None or cell == ""]
     if rows:
         raise ValueError(
-            f"Every row of {where!r} needs a {column}. Received: {len(rows):,} without one, such "
-            f"as row {rows[0] + 1}"
+            f"Every row of {where!r} needs a value in {column!r}. Received: {len(rows):,} without "
+            f"one, such as row {rows[0] + 1}"
         )
 
 
