@@ -77,8 +77,8 @@ REFUSED = {
     "objects": (lambda x: x.astype(object), TYPES),
     "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
     "12 bits in 16": (lambda x: 15 * x.astype("uint16"), "dark or 12-bit.*level of white"),
-    "negative levels": (lambda x: x.astype("int16") - 128, "be 0 to 65535, not -128"),
-    "32 bits": (lambda x: x.astype("uint32") << 24, "be 0 to 65535, not 0"),
+    "negative levels": (lambda x: x.astype("int16") - 128, "from 0 to 65535, not -128"),
+    "32 bits": (lambda x: x.astype("uint32") << 24, "from 0 to 65535, not 0"),
 }
 
 
