@@ -9,16 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from vit_keras import (
-    applications,
-    data,
-    evaluation,
-    exporting,
-    layers,
-    models,
-    retrieval,
-    runtimes,
-)
+from vit_keras import applications, data, evaluation, exporting, layers, models, retrieval, runtimes
 from vit_keras.config import (
     AugmentConfig,
     Config,
