@@ -5,60 +5,25 @@ import numpy as np
 from tests.helpers import randomize
 from vit_keras.models import VisionTransformer
 
-SIZES = {
-    "image_size": (12, 16),
-    "patch_size": 4,
-    "hidden_size": 16,
-    "num_layers": 2,
-    "num_heads": 2,
-    "mlp_dim": 24,
-    "num_classes": 3,
-    "layer_norm_epsilon": 1e-3,
-}
+SIZES = {"image_size": (12, 16), "patch_size": 4, "hidden_size": 16, "num_layers": 2}
+SIZES |= {"num_heads": 2, "mlp_dim": 24, "num_classes": 3, "layer_norm_epsilon": 1e-3}
 _EVA_ROPE = {"base": 1e4, "reference": (4, 4)}
+_REGISTERS = {"num_registers": 4, "layer_scale": 0.5}
+_GATED = {"mlp": "swiglu", "qkv_bias": "qv"}
+_MEAN = {"classifier": "gap_norm", "class_token": True}
+_POOL = {"classifier": "map", "class_token": True, "pool_all_tokens": True, "map_heads": 4}
 DESIGNS = {
     "CLIP": {"pre_norm": True, "head_use_bias": False, "gelu": "quick"},
-    "DINOv2": {
-        "classifier": "token_gap",
-        "layer_scale": 0.5,
-        "num_registers": 4,
-        "position_cover": "class",
-    },
-    "DINOv3": {
-        "position_embedding": "none",
-        "rope": {"centered": True},
-        "num_registers": 4,
-        "layer_scale": 0.5,
-        "mlp": "swiglu",
-        "qkv_bias": "qv",
-    },
+    "DINOv2": {"classifier": "token_gap", "position_cover": "class", **_REGISTERS},
+    "DINOv3": {"position_embedding": "none", "rope": {"centered": True}, **_REGISTERS, **_GATED},
     "SigLIP": {"classifier": "map", "crop_to_patches": True, "image_size": (14, 17)},
     "DeiT": {"classifier": "distilled"},
     "DeiT III": {"layer_scale": 0.5, "position_cover": "patches"},
-    "MAE": {"classifier": "gap_norm", "class_token": True},
-    "BEiT": {
-        "classifier": "gap_norm",
-        "class_token": True,
-        "position_embedding": "relative_2d",
-        "qkv_bias": "qv",
-        "layer_scale": 0.5,
-    },
-    "EVA-02": {
-        "rope": _EVA_ROPE,
-        "mlp": "swiglu",
-        "mlp_norm": True,
-        "attention_norm": True,
-        "qkv_bias": "qv",
-    },
+    "MAE": {**_MEAN},
+    "BEiT": {**_MEAN, "position_embedding": "relative_2d", "qkv_bias": "qv", "layer_scale": 0.5},
+    "EVA-02": {"rope": _EVA_ROPE, **_GATED, "mlp_norm": True, "attention_norm": True},
     "registers": {"classifier": "gap_norm", "num_registers": 4, "position_cover": "patches"},
-    "PE": {
-        "pre_norm": True,
-        "classifier": "map",
-        "class_token": True,
-        "pool_all_tokens": True,
-        "map_heads": 4,
-        "rope": {"base": 1e4, "offset": 1.0},
-    },
+    "PE": {"pre_norm": True, **_POOL, "rope": {"base": 1e4, "offset": 1.0}},
     "mixed rotary": {"position_embedding": "none", "rope": {"mixed": True}, "classifier": "gap"},
     "ViTDet": {"classifier": "token_gap", "window_size": 2, "global_blocks": (1,)},
     "ViT-22B": {"parallel": True, "qk_norm": True, "norm": "rms", "qkv_bias": "none"},

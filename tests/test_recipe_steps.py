@@ -82,18 +82,10 @@ def test_five_updates_on_a_small_model(names):
     compile_model(model, config)
     values = lambda: {v.path: to_numpy(v.value) for v in model.trainable_variables}
     before = values()
-    batches = data.train_batches(
-        data.load("digits", 3).split("train"),
-        image_size=(16, 16),
-        preprocessing=Preprocessing(),
-        batch=8 // parts,
-        augment_config=config.augment,
-        seed=0,
-        start_step=0,
-        total_steps=5 * parts,
-        num_classes=10,
-        masking=masking,
-    )
+    digits = data.load("digits", 3).split("train")
+    options = {"image_size": (16, 16), "preprocessing": Preprocessing(), "num_classes": 10}
+    options |= {"seed": 0, "start_step": 0, "total_steps": 5 * parts, "masking": masking}
+    batches = data.train_batches(digits, batch=8 // parts, augment_config=config.augment, **options)
     losses = [model.train_on_batch(*batch, return_dict=True)["loss"] for batch in batches]
     assert np.isfinite(losses).all() and int(model.optimizer.iterations) == 5
     after = values()

@@ -53,30 +53,17 @@ def exported(tmp_path_factory):
     folder.mkdir()
     (folder / "manifest.json").write_text("{}")
     (folder / "stale.txt").write_text("from an earlier export")
-    rows = exporting.export(
-        model,
-        folder,
-        images=images,
-        labels=expected.argmax(axis=-1),
-        formats=["savedmodel", "litert", "onnx"],
-        precisions=["fp32", "int8"],
-        threads=(1,),
-        attention=True,
-    )
+    options = {"formats": ["savedmodel", "litert", "onnx"], "precisions": ["fp32", "int8"]}
+    options |= {"threads": (1,), "attention": True, "labels": expected.argmax(axis=-1)}
+    rows = exporting.export(model, folder, images=images, **options)
     rollout = inspection.attention_views(plain, prepared[clear]).rollout
     return types.SimpleNamespace(
         folder=folder, rows=rows, images=images, expected=expected, rollout=rollout
     )
 
 
-FILES = {  # name: precision
-    "saved_model": "fp32",
-    "saved_model_int8": "int8",
-    "model.tflite": "fp32",
-    "model_int8.tflite": "int8",
-    "model.onnx": "fp32",
-    "model_int8.onnx": "int8",
-}
+FILES = dict.fromkeys(("saved_model", "model.tflite", "model.onnx"), "fp32")
+FILES |= dict.fromkeys(("saved_model_int8", "model_int8.tflite", "model_int8.onnx"), "int8")
 
 
 @pytest.mark.once

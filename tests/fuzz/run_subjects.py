@@ -16,6 +16,9 @@ from vit_keras.support.checks import read_json
 from vit_keras.training.checkpoints import read_meta
 
 NOTE = {"kind": "labels", "thresholds": [0.5], "mean": None, "std": None, "shares": None}
+META = {"step": 10, "backend": "jax", "best": None, "rows": 2, "rollbacks": 0}
+META |= {"variables": {"model/0": ["a", [2], "float32"]}}
+META |= {"files": {"state.npz": hashlib.sha256(b"").hexdigest()}}
 # What each file holds, and what reads it from its folder.
 FILES = {
     "environment.json": (
@@ -35,18 +38,7 @@ FILES = {
         {"weights": "ab", "data": "cd", "train/x.npy": "ef"},
         lambda folder: read_json(folder / "meta.json", dict[str, str]),
     ),
-    "step_000000010/meta.json": (
-        {
-            "step": 10,
-            "backend": "jax",
-            "variables": {"model/0": ["a", [2], "float32"]},
-            "best": None,
-            "rows": 2,
-            "rollbacks": 0,
-            "files": {"state.npz": hashlib.sha256(b"").hexdigest()},
-        },
-        read_meta,
-    ),
+    "step_000000010/meta.json": (META, read_meta),
     "manifest.json": (
         {
             "files": [{"file": "model.onnx", "bytes": 7}],

@@ -10,12 +10,8 @@ from tests.designs import random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
 from vit_keras.inspection import feature_components, position_similarity, views_of
+from vit_keras.support import resizing
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.support.resizing import (
-    INTERPOLATIONS,
-    resize_position_embeddings,
-    resize_relative_table,
-)
 from vit_keras.training.optimizers import freeze
 
 pytestmark = pytest.mark.on("torch")
@@ -47,7 +43,7 @@ def test_attention_maps_hold_every_layer_and_head_and_leave_the_model_as_it_was(
 def pseudo_inverse(kernel, new, rule):
     """pinv(Bᵀ) w, for B the matrix that resizes whole patches."""
     old = kernel.shape[:2]
-    matrix = np.kron(*(INTERPOLATIONS[rule](a, b) for a, b in zip(old, new)))
+    matrix = np.kron(*(resizing.INTERPOLATIONS[rule](a, b) for a, b in zip(old, new)))
     resized = np.linalg.pinv(matrix.T) @ kernel.reshape(old[0] * old[1], -1).astype("float64")
     return resized.reshape(*new, *kernel.shape[2:]).astype("float32")
 
@@ -58,7 +54,7 @@ def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rules):
     resized = models.with_patch_size(model, (8, 2), rules.positions, rules.patches)
     weights = weights_by_path(model)
     weights[KERNEL] = pseudo_inverse(weights[KERNEL], (8, 2), rules.patches)
-    new = resize_position_embeddings(weights[POSITIONS], (4, 2), (2, 4), rules.positions)
+    new = resizing.resize_position_embeddings(weights[POSITIONS], (4, 2), (2, 4), rules.positions)
     expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
     assert_close(resized(images), expected)
     assert models.patch_grid(model) == (4, 2) and models.patch_grid(resized) == (2, 4)
@@ -67,14 +63,14 @@ def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rules):
     np.testing.assert_array_equal(weights_by_path(model)["head/bias"], before)
 
 
-@pytest.mark.parametrize("rule", INTERPOLATIONS)
+@pytest.mark.parametrize("rule", resizing.INTERPOLATIONS)
 def test_another_image_size_resizes_positions_in_copies_and_in_the_graph(small, rng, rule):
     model, _, _ = small
     dynamic, weights = models.with_image_size(model, None, rule), weights_by_path(model)
     for rows, columns in [(4, 2), (2, 5), (6, 1)]:
         size, grid = (4 * rows, 4 * columns), (rows, columns)
         images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
-        new = resize_position_embeddings(weights[POSITIONS], (4, 2), grid, rule)
+        new = resizing.resize_position_embeddings(weights[POSITIONS], (4, 2), grid, rule)
         expected = reference.forward(images, {**weights, POSITIONS: new}, num_layers=3)["logits"]
         assert_close(models.with_image_size(model, size, rule)(images), expected)
         assert_close(dynamic(images), expected, rtol=5e-6)
@@ -93,7 +89,7 @@ def test_relative_biases_are_resized_in_every_block(rng):
         for path, value in weights_by_path(after).items():
             expected = before[path]
             if path.endswith("relative_2d/table"):
-                expected = resize_relative_table(expected, (4, 2), grid, "bicubic")
+                expected = resizing.resize_relative_table(expected, (4, 2), grid, "bicubic")
             if path != KERNEL:
                 assert_close(value, expected, rtol=1e-6, name=path)
 

@@ -20,17 +20,9 @@ from vit_keras.training.loop import compile_model, train
 
 CLASSES, SIDE, HELD_OUT = 3, 4, 48
 # Six updates of a small model on any data.
-SHARED = {
-    "model.dropout_rate": 0.1,
-    "batch": 8,
-    "batch_eval": 24,
-    "total_steps": 6,
-    "eval_every": 3,
-    "checkpoint_every": 2,
-    "kernels": "default",
-    "optimizer.learning_rate": 0.01,
-    "optimizer.warmup_steps": 0,
-}
+SHARED = {"batch": 8, "batch_eval": 24, "total_steps": 6, "eval_every": 3, "checkpoint_every": 2}
+SHARED |= {"model.dropout_rate": 0.1, "kernels": "default"}
+SHARED |= {"optimizer.learning_rate": 0.01, "optimizer.warmup_steps": 0}
 SIZES = {"model.hidden_size": 16, "model.num_heads": 2, "model.mlp_dim": 24}
 SIZES |= {"model.num_layers": 1, "model.patch_size": 8}
 RATE = 0.02

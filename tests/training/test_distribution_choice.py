@@ -20,16 +20,10 @@ DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "700"}
 TF_CONFIG = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+KERAS = {"PROCESS_ID": "1", "NUM_PROCESSES": "2", "JOB_ADDRESSES": "a:1,b:2"}
 OWN = {
     "tensorflow": ({"TF_CONFIG": json.dumps(TF_CONFIG)}, (1, 2, ("a:1", "b:2"))),
-    "jax": (
-        {
-            "KERAS_DISTRIBUTION_PROCESS_ID": "1",
-            "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
-            "KERAS_DISTRIBUTION_JOB_ADDRESSES": "a:1,b:2",
-        },
-        (1, 2, ("a:1",)),
-    ),
+    "jax": ({f"KERAS_DISTRIBUTION_{key}": x for key, x in KERAS.items()}, (1, 2, ("a:1",))),
     "torch": ({}, (1, 3, ())),
 }
 JOINED = {

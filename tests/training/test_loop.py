@@ -270,10 +270,7 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
             small.small_run(folder, **fields)
     record.write_text(content)
     _, _, rows = small.small_run(folder, **fields)  # keeps the lower rate
-    expected = [
-        (4, small.RATE * 8 / 12),
-        (8, small.RATE / 2 * 4 / 12),
-        (12, 0.0),
-    ]  # it went back to 4
+    # It went back to 4.
+    expected = [(4, small.RATE * 8 / 12), (8, small.RATE / 2 * 4 / 12), (12, 0.0)]
     rates = [(row["step"], row["learning_rate"]) for row in rows]
     assert np.array(rates) == pytest.approx(np.array(expected), abs=1e-7)

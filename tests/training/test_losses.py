@@ -144,12 +144,8 @@ def rare_labels(rng, count):
 
 def mean_average_precision(labels, logits):
     known = [~np.isnan(y) for y in labels.T]
-    return np.mean(
-        [
-            reference.average_precision_score(labels[known[k], k], logits[known[k], k])
-            for k in range(2)  # the last one has no positive
-        ]
-    )
+    pairs = [(labels[known[k], k], logits[known[k], k]) for k in range(2)]  # the last has none
+    return np.mean([reference.average_precision_score(*pair) for pair in pairs])
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -240,24 +236,12 @@ def by_transformers(y_true, y_pred, weights):
     peer("transformers")
     from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss
 
-    config = types.SimpleNamespace(
-        class_cost=weights[0],
-        bbox_cost=weights[1],
-        giou_cost=weights[2],
-        num_labels=y_pred.shape[-1] - 5,
-        eos_coefficient=weights[3],
-        bbox_loss_coefficient=weights[1],
-        giou_loss_coefficient=weights[2],
-        auxiliary_loss=False,
-    )
+    costs = dict(zip(("class_cost", "bbox_cost", "giou_cost", "eos_coefficient"), weights))
+    costs |= {"bbox_loss_coefficient": weights[1], "giou_loss_coefficient": weights[2]}
+    config = types.SimpleNamespace(**costs, num_labels=y_pred.shape[-1] - 5, auxiliary_loss=False)
     outputs = torch.from_numpy(y_pred).requires_grad_()
-    labels = [
-        {
-            "class_labels": torch.from_numpy(rows[rows[:, 0] >= 0][:, 0]).long(),
-            "boxes": torch.from_numpy(rows[rows[:, 0] >= 0][:, 1:]),
-        }
-        for rows in y_true
-    ]
+    objects = [torch.from_numpy(rows[rows[:, 0] >= 0]) for rows in y_true]
+    labels = [{"class_labels": each[:, 0].long(), "boxes": each[:, 1:]} for each in objects]
     loss, *_ = ForObjectDetectionLoss(outputs[..., :-4], labels, "cpu", outputs[..., -4:], config)
     loss.backward()
     return loss.item(), outputs.grad.numpy()

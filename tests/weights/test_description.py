@@ -19,11 +19,8 @@ from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.weights.weight_file import reader_for
 
 pytestmark = pytest.mark.on("torch")
-TOLD_BY_NO_SHAPE = {  # a safetensors file has this package's note, which says all
-    "torchvision": {"num_heads"},
-    "keras_hub": {"classifier"},
-    "vit_keras": {"gelu"},
-}
+# What no shape tells; a safetensors file has this package's note, which says all.
+UNTOLD = {"torchvision": {"num_heads"}, "keras_hub": {"classifier"}, "vit_keras": {"gelu"}}
 
 
 def as_json(arguments):
@@ -38,7 +35,7 @@ def test_every_format_is_described(tmp_path, source, classifier):
     described = weights.describe(path)
     expected = as_json(VisionTransformerArchitecture.from_model(model).arguments)
     expected["gelu"] = "tanh" if source in ("google", "big_vision") else expected["gelu"]
-    silent = TOLD_BY_NO_SHAPE.get(source, set())
+    silent = UNTOLD.get(source, set())
     if source == "vit_keras" and classifier.startswith("gap"):
         silent = silent | {"classifier"}
     assert described["format"] == source and set(described["missing"]) == silent
@@ -84,20 +81,11 @@ def test_keras_file_says_everything(tmp_path, make, arguments):
 
 KEY = "vit_keras_sha256"
 # What is saved under each name: the format, and the file of weights in a folder.
-WRITTEN = {
-    "google.npz": "google",
-    "big_vision.npz": "big_vision",
-    "timm.safetensors": "timm",
-    "timm.pth": "timm",
-    "torchvision.pth": "torchvision",
-    "huggingface.bin": "huggingface",
-    "huggingface/model.safetensors": "huggingface",
-    "hub.weights.h5": "keras_hub",
-    "hub/model.weights.h5": "keras_hub",
-    "hub/task.weights.h5": "keras_hub",
-    "own.weights.h5": None,
-    "own.keras": None,
-}
+WRITTEN = {"google.npz": "google", "big_vision.npz": "big_vision", "torchvision.pth": "torchvision"}
+WRITTEN |= dict.fromkeys(("timm.safetensors", "timm.pth"), "timm")
+WRITTEN |= dict.fromkeys(("huggingface.bin", "huggingface/model.safetensors"), "huggingface")
+HUB = ("hub.weights.h5", "hub/model.weights.h5", "hub/task.weights.h5")
+WRITTEN |= dict.fromkeys(HUB, "keras_hub") | {"own.weights.h5": None, "own.keras": None}
 
 
 def save(model, folder, name):

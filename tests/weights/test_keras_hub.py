@@ -251,14 +251,9 @@ def test_backbones_give_their_tokens_and_go_back(rng, tmp_path, name):
 
 @pytest.mark.parametrize(("registers", "antialias", "home"), [(0, True, 16), (3, False, 40)])
 def test_dinov2_at_another_size_as_kerashub_interpolates(rng, tmp_path, registers, antialias, home):
-    theirs = models.DINOV2Backbone(
-        **DINO,
-        patch_size=8,
-        image_shape=(24, 24, 3),
-        position_embedding_shape=(home, home, 3),
-        num_register_tokens=registers,
-        antialias_in_interpolation=antialias,
-    )
+    sizes = {"patch_size": 8, "image_shape": (24, 24, 3), "num_register_tokens": registers}
+    sizes |= {"position_embedding_shape": (home, home, 3), "antialias_in_interpolation": antialias}
+    theirs = models.DINOV2Backbone(**DINO, **sizes)
     randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
     ours = vit_keras.open(tmp_path)
     assert ours.resizing == Resizing("bicubic_antialias" if antialias else "bicubic")

@@ -3,22 +3,12 @@
 from tests.peers import peer
 from tests.weights.builds import channels_first
 
-SIZES = {
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "image_size": 16,
-    "patch_size": 4,
-}
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+SIZES |= {"image_size": 16, "patch_size": 4}
 WITH_MLP = {**SIZES, "intermediate_size": 40}
 NAFLEX = {key: value for key, value in WITH_MLP.items() if key != "image_size"}
-TEXT = {
-    "hidden_size": 8,
-    "intermediate_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "vocab_size": 10,
-}
+TEXT = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 10}
+TEXT |= {"num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 def tower(fields=WITH_MLP, **changes):
