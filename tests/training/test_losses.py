@@ -144,7 +144,8 @@ def rare_labels(rng, count):
 
 def mean_average_precision(labels, logits):
     known = [~np.isnan(y) for y in labels.T]
-    pairs = [(labels[known[k], k], logits[known[k], k]) for k in range(2)]  # the last has none
+    # The last one has no positive.
+    pairs = [(labels[known[k], k], logits[known[k], k]) for k in range(2)]
     return np.mean([reference.average_precision_score(*pair) for pair in pairs])
 
 
