@@ -193,11 +193,8 @@ def test_each_format_gives_the_same_labels(truth, tmp_path, form):
     dataset = data.load(FORMATS[form](tmp_path, truth), 3)
     assert dataset.kind == "boxes" and dataset.class_names == NAMES and not dataset.warnings
     for split in ("train", "test"):
-        expected = {
-            np.asarray(picture_of(*of)).tobytes(): expected_label(*of, 5)
-            for (s, _), of in truth.items()
-            if s == split
-        }
+        made = [of for (s, _), of in truth.items() if s == split]
+        expected = {np.asarray(picture_of(*of)).tobytes(): expected_label(*of, 5) for of in made}
         read = dataset.split(split)
         assert len(read) == len(expected)
         for i in range(len(read)):
@@ -335,21 +332,17 @@ def test_boxes_that_are_wrong_are_cut_or_left_out_and_counted(tmp_path):
     assert (labels[1] == [-1, 0, 0, 0, 0, 0]).all() and split.labels.tolist() == [[1], [0]]
 
 
-def test_polygons_and_lists_of_files_of_yolo_are_read(tmp_path):
-    yaml = "path: .\ntrain: list.txt\nval: [images]\nnames: {0: cat}"
-    yolo("\ufeff0 0.2 0.4 0.6 0.5 0.3 0.9", yaml)(tmp_path)
+POLYGON, KEYPOINTS = "\ufeff0 0.2 0.4 0.6 0.5 0.3 0.9", "0 0.4 0.65 0.4 0.5 0.1 0.1 0.9 0.2"
+
+
+@pytest.mark.parametrize(("line", "more"), [(POLYGON, ""), (KEYPOINTS, "\nkpt_shape: [2, 2]")])
+def test_polygons_keypoints_and_lists_of_files_of_yolo_are_read(tmp_path, line, more):
+    yolo(line, "path: .\ntrain: list.txt\nval: [images]\nnames: {0: cat}" + more)(tmp_path)
     (tmp_path / "list.txt").write_text("./images/a.png\n")
     dataset = opened(tmp_path)
     for split in ("train", "val"):
         (row,) = dataset.split(split).example(0)[1]
         np.testing.assert_allclose(row, [0, 0.4, 0.65, 0.4, 0.5, 0], atol=1e-6)
-
-
-def test_keypoints_of_yolo_are_no_polygon(tmp_path):
-    box, points = "0 0.4 0.65 0.4 0.5", "0.1 0.1 0.9 0.2"
-    yolo(f"{box} {points}", "train: images\nnames: [cat]\nkpt_shape: [2, 2]")(tmp_path)
-    (row,) = opened(tmp_path).split("train").example(0)[1]
-    np.testing.assert_allclose(row, [0, 0.4, 0.65, 0.4, 0.5, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -192,23 +192,11 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path, case):
         opened(tmp_path / "rows.csv", **fields)
 
 
-def test_nan_in_a_parquet_table_is_no_class(tmp_path):
-    pictures(tmp_path, *NAMES)
-    name = stored(tmp_path / "rows.parquet", {"path": NAMES, "label": [0.0, 1.0, np.nan, 1.0]})
-    with pytest.raises(
-        ValueError, match="needs a value in 'label'. Received: 1 without one, such as row 3"
-    ):
-        opened(name)
-
-
 def test_groups_stay_whole(tmp_path):
     names = [f"{i:02}.png" for i in range(40)]
     pictures(tmp_path, *names)
-    columns = {
-        "path": names,
-        "label": [*"ab" * 20],
-        "Patient_ID": [f"p{i // 4}" for i in range(40)],
-    }
+    of_patients = [f"p{i // 4}" for i in range(40)]
+    columns = {"path": names, "label": [*"ab" * 20], "Patient_ID": of_patients}
     name = stored(tmp_path / "rows.csv", columns)
     fields = {"test_percent": 20, "group_column": "Patient_ID"}
     patients = lambda split: {gray // 4 for gray in grays(split)}
@@ -265,12 +253,17 @@ def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
     np.testing.assert_array_equal(labels_of(dataset)[:, 0], [1, 0, nan, 0, 1, 1])
 
 
-@pytest.mark.parametrize("row", [[1, 0, 1], [0.5, 0.25]])
-def test_a_list_of_numbers_is_no_set_of_labels(six, tmp_path, row):
-    name = stored(tmp_path / "rows.parquet", {**six, "label": [row] * 6})
-    with pytest.raises(
-        ValueError, match=r"each once. Received: \[.*\] in row 1 of the column 'lab"
-    ):
+LISTS = r"each once. Received: \[.*\] in row 1 of the column 'lab"
+NAN = "needs a value in 'label'. Received: 1 without one, such as row 3"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [([[1, 0, 1]] * 6, LISTS), ([[0.5, 0.25]] * 6, LISTS), ([0.0, 1.0, nan, 1.0, 0.0, 0.0], NAN)],
+)
+def test_lists_of_numbers_and_nan_are_no_labels(six, tmp_path, labels, message):
+    name = stored(tmp_path / "rows.parquet", {**six, "label": labels})
+    with pytest.raises(ValueError, match=message):
         opened(name)
 
 
