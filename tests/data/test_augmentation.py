@@ -75,10 +75,8 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(rng, channels):
         actual, label = augmentation.example(as_picture(pixels), 7, generator(3, i))
         top, left, height, width = random_window((30, 26), generator(3, i))
         part = pixels[top : top + height, left : left + width]
-        expected = [
-            np.asarray(Image.fromarray(part[..., c]).resize(SIZE[::-1], Image.Resampling.BILINEAR))
-            for c in range(channels)
-        ]
+        planes = [Image.fromarray(part[..., c]) for c in range(channels)]
+        expected = [plane.resize(SIZE[::-1], Image.Resampling.BILINEAR) for plane in planes]
         np.testing.assert_array_equal(actual, np.stack(expected, axis=-1))
         assert label == 7
 
@@ -157,9 +155,8 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
 
 def mixed(count, size, config):
     """The share of the first picture in each pixel of it and of the target, after mixing."""
-    images = np.tile(np.float32([1, 0]), count)[:, None, None, None] * np.ones(
-        (*size, 1), "float32"
-    )
+    first = np.tile(np.float32([1, 0]), count)[:, None, None, None]
+    images = first * np.ones((*size, 1), "float32")
     targets = np.tile(np.eye(2, dtype="float32"), (count, 1))
     images, targets = mix(images, targets, (generator(1, PAIR, i) for i in range(count)), config)
     return images[::2], targets[::2, 0]

@@ -60,10 +60,7 @@ WRITTEN = {
     "png of gray": (lambda x: png(x[..., 0]), 1, "uint16"),
     **{f"png of {n}": (png, n, "uint16") for n in (2, 3, 4)},
     "tiff from a big-endian machine": (lambda x: tiff(x[..., 0], byteorder=">"), 1, "uint16"),
-    "tiff whose white is zero": (
-        lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"),
-        *(1, "uint16"),
-    ),
+    "tiff, white is 0": (lambda x: tiff(65535 - x[..., 0], photometric="miniswhite"), 1, "uint16"),
     "tiff of a float": (lambda x: tiff(x[..., 0]), 1, "float32"),
     **{f"tiff of {n}": (partial(tiff, **options), *of) for n, (options, *of) in TIFFS.items()},
     **{
@@ -124,10 +121,7 @@ def test_gray_becomes_rgb_and_rgb_gray_but_nothing_else_is_guessed(rng):
     np.testing.assert_array_equal(read_encoded(npy(gray), 3), gray.repeat(3, axis=-1))
     expected = np.rint(rgb @ (0.299, 0.587, 0.114))[..., None]
     np.testing.assert_array_equal(read_encoded(png(rgb), 1), expected)
-    remedy = (
-        "it has 6 channels, but the model takes 3. Set model.channels to 6, or .*--data.bands 1 2 3"
-    )
-    with pytest.raises(ValueError, match=remedy):
+    with pytest.raises(ValueError, match="6 channels, .* takes 3. Set .* to 6, or .*bands 1 2 3"):
         read_encoded(tiff(levels(rng, 6), **BANDS), 3)
     with pytest.raises(ValueError, match="it has 3 channels, but the model takes 5"):
         read_encoded(png(rgb), 5)
@@ -175,9 +169,7 @@ def refused():
         "c.npy buffer is smaller": npy(np.ones((20, 30, 3), "uint16"))[:-1],
         "d.npy Object arrays|must contain numbers": npy(np.array([[{}, print]])),
         "e.npy must contain numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
-        "f.npy levels must be from 0 to 65535, not -1 to 3; save them as float32": npy(
-            np.array([[-1, 3]])
-        ),
+        "f.npy be from 0 to 65535, not -1 to 3; save them as float32": npy(np.array([[-1, 3]])),
         "g.npy its values must be finite": npy(np.array([[0.5, 1e300]])),
         "i.tif pixels": whole[:place] + struct.pack("<I", 10**9) + whole[place + 4 :],
         "j.tif the file is truncated|EXIF|page": whole[: len(whole) // 2],
@@ -236,9 +228,7 @@ def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
 @pytest.mark.parametrize("changes", [{"randaugment_layers": 2}, {"color_jitter": 0.3}])
 def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng, changes):
     change = Augmentation(AugmentConfig(**changes), (8, 8), Preprocessing(levels=65535))
-    with pytest.raises(
-        ValueError, match="need three 8-bit channels. Received: 3 with levels=65535"
-    ):
+    with pytest.raises(ValueError, match="three 8-bit channels. Received: 3 with levels=65535"):
         change.example(levels(rng, 3), 0, rng)
 
 

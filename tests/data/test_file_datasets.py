@@ -119,10 +119,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
         (".cache/", r"as CLASS/x.png .\.jpg.* none in any folder, and 0 outside"),
         ("ant/1.png", r"two or more classes. Received: .* with \['ant'\]"),
         ("ant/1.png bee/", r"Every class needs a folder .*own' with none in \['bee'\]"),
-        (
-            "train/ant/1.png train/bee/1.png test/wasp/1.png",
-            r"Classes of 'test' must also be in 'train'. Received: \['wasp'\]",
-        ),
+        ("train/ant/1.png train/bee/1.png test/wasp/1.png", r"'test' must also .*: \['wasp'\]"),
     ],
 )
 def test_faults_of_a_folder_are_named(tmp_path, names, message):
@@ -162,16 +159,12 @@ def test_changed_data_are_refused(copied):
     for _ in range(2):  # a run may go on
         check()
         picture.write_bytes(picture.read_bytes())  # the same bytes at another time
+    spoil = lambda: picture.write_bytes(picture.read_bytes()[:-20] + b"?" * 20)
+    rename = lambda: (root / "cat").rename(root / "dog")
     for change, message in (
-        (
-            lambda: picture.write_bytes(picture.read_bytes()[:-20] + b"?" * 20),
-            "train: different labels, or different names, sizes or contents",
-        ),
+        (spoil, "train: different labels, or different names, sizes or contents"),
         (picture.unlink, "train/bee: 10 there, 9 here; train: different.*begin another run"),
-        (
-            lambda: (root / "cat").rename(root / "dog"),
-            "train/cat: 5 there, None here; train/dog: None there, 5 here",
-        ),
+        (rename, "train/cat: 5 there, None here; train/dog: None there, 5 here"),
     ):
         change()
         with pytest.raises(ValueError, match=f"has changed since.*{message}"):

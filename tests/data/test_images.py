@@ -77,9 +77,8 @@ def test_more_pixels_than_the_bound_are_refused(monkeypatch, form):
 
 def bombs():
     """Files that ask for gigabytes of memory."""
-    jpeg, webp = (
-        stored(Image.new("RGB", (8, 8)), form, lossless=True) for form in ("JPEG", "WEBP")
-    )
+    blank = Image.new("RGB", (8, 8))
+    jpeg, webp = (stored(blank, form, lossless=True) for form in ("JPEG", "WEBP"))
     place = jpeg.index(b"\xff\xc0") + 5
     inflating = lambda name: crafted.chunk(name, b"a\0\0" + zlib.compress(bytes(10**7), 9))
     return {

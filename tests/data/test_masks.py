@@ -129,10 +129,8 @@ def test_pairs_that_do_not_match_are_all_named(folder):
 
 def test_a_mask_that_cannot_be_used_stops_a_run_or_is_skipped(folder):
     Image.fromarray(np.zeros((40, 30), "uint8")).save(folder / "train" / "masks" / "p00.png")
-    dataset, message = (
-        data.load(f"folder:{folder}", 3),
-        "the same height and width.*with .40, 32. and.*with .40, 30.",
-    )
+    dataset = data.load(f"folder:{folder}", 3)
+    message = "the same height and width.*with .40, 32. and.*with .40, 30."
     with pytest.raises(UnreadableImageError, match=message):
         batches(dataset.split("train"))
     dataset = data.load(f"folder:{folder}", 3, DataConfig(on_corrupt="skip"))

@@ -55,15 +55,12 @@ def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
 def test_the_sheet_shows_the_first_batches_of_the_run():
     sizes = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 12, "num_heads": 2}
     changes = {"crop": "inception", "flip": True, "rotation_degrees": 20, "mixup_alpha": 0.5}
+    fields = {"dataset": "digits", "batch": 16, "seed": 5, "total_steps": None, "epochs": 2.0}
     config = Config(
-        dataset="digits",
-        batch=16,
-        seed=5,
+        **fields,
         model=ModelConfig(None, channels=1, num_layers=1, mlp_dim=16, **sizes),
         augment=AugmentConfig(**changes),
         optimizer=OptimizerConfig(accumulation_steps=2),
-        total_steps=None,
-        epochs=2.0,
     )
     images, labels, names, _ = experiments.first_training_images(config, 16)
     config = dataclasses.replace(config, total_steps=4, epochs=None)

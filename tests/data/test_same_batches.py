@@ -69,10 +69,8 @@ def write_shards(kind):
 def write_hf(root, encoded):
     import datasets
 
-    columns = {
-        "image": [{"bytes": content, "path": None} for content, _ in encoded],
-        "label": [label for _, label in encoded],
-    }
+    contents, labels = zip(*encoded)
+    columns = {"image": [{"bytes": x, "path": None} for x in contents], "label": [*labels]}
     features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)}
     made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
     made.save_to_disk(root)
@@ -105,11 +103,6 @@ def opened(name):
     return data.load(name, 3, DataConfig(**config))
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("sources")
-
-
 def train_batches(dataset, start_step=0, shard=(0, 1), threads=0):
     changes = {"crop": "inception", "flip": True, "mixup_alpha": 0.2, "cutmix_alpha": 1.0}
     options = {"augment_config": AugmentConfig(**changes), "seed": 5, "num_classes": 3}
@@ -130,15 +123,15 @@ def assert_equal(batches, expected, rows=slice(None)):
 
 
 @pytest.fixture(scope="module")
-def expected(root):
+def expected(tmp_path_factory):
     """Batches of the folder, which one thread computes in order."""
-    dataset = opened(write_folder(root / "expected", pictures()))
+    dataset = opened(write_folder(tmp_path_factory.mktemp("expected"), pictures()))
     return dataset, list(train_batches(dataset)), list(held_out_batches(dataset))
 
 
 @pytest.fixture(scope="module")
-def names(root, expected):
-    train = expected[0].split("train")
+def names(tmp_path_factory, expected):
+    root, train = tmp_path_factory.mktemp("sources"), expected[0].split("train")
     encoded = [(train.encoded(i), train.labels[i]) for i in range(COUNT)]
     write = lambda source: SOURCES[source](root / source.replace(" ", "_"), encoded)
     return {source: write(source) for source in SOURCES} | {"folder": expected[0].name}

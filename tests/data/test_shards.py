@@ -52,9 +52,8 @@ def test_shards_without_labels_are_for_runs_without(tmp_path):
 
 
 def test_braces_stand_for_names():
-    assert expand_braces("a-{08..11}.{x,yz}") == [
-        f"a-{number}.{suffix}" for number in ("08", "09", "10", "11") for suffix in ("x", "yz")
-    ]
+    expected = [f"a-{number}.{end}" for number in ("08", "09", "10", "11") for end in ("x", "yz")]
+    assert expand_braces("a-{08..11}.{x,yz}") == expected
     for pattern in ("a{0..99999999}", "a{3..1}", "{0..9999}{0..9999}"):
         with pytest.raises(ValueError, match=r"million|range in a pattern|1000000 shards"):
             expand_braces(pattern)

@@ -91,9 +91,8 @@ RECORDS = 12
 
 @pytest.fixture
 def pictures(rng):
-    made = [
-        rng.integers(0, 256, (*rng.integers(1, 40, 2), 3), dtype="uint8") for _ in range(RECORDS)
-    ]
+    sides = rng.integers(1, 40, (RECORDS, 2))
+    made = [rng.integers(0, 256, (*of, 3), dtype="uint8") for of in sides]
     return [stored(Image.fromarray(pixels), "PNG") for pixels in made]
 
 
@@ -137,9 +136,8 @@ def test_tensorflow_reads_our_files(tmp_path, rng, pictures):
             add("a.png", picture, number)
     records = tf.data.TFRecordDataset(str(tmp_path / "ours")).as_numpy_iterator()
     theirs = [example(p, label=n) for p, n in zip(pictures, numbers)]
-    assert [*map(tf.train.Example.FromString, records)] == [
-        *map(tf.train.Example.FromString, theirs)
-    ]
+    parsed = tf.train.Example.FromString
+    assert [*map(parsed, records)] == [*map(parsed, theirs)]
 
 
 def test_every_damaged_byte_is_noticed_where_tensorflow_notices_it(tmp_path, pictures):
