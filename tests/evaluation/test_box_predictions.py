@@ -88,9 +88,8 @@ def test_a_report_equals_pycocotools(rng):
     assert f"AP {100 * stats[0]:.2f}%" in summary_line(metrics)
     assert report_table(metrics).splitlines()[2].split()[0] == "car"
     countable = (labels[..., 0] >= 0) & (labels[..., 5] == 0)
-    assert [row["objects"] for row in metrics["boxes"]] == [
-        int((countable & (labels[..., 0] == k)).sum()) for k in range(3)
-    ]
+    counts = [int((countable & (labels[..., 0] == k)).sum()) for k in range(3)]
+    assert [row["objects"] for row in metrics["boxes"]] == counts
 
 
 def test_thresholds_have_the_best_f1(rng):
@@ -120,9 +119,8 @@ def test_thresholds_have_the_best_f1(rng):
 
 def test_confusion_counts_misses_and_false_alarms_and_leaves_crowds_out():
     square = lambda left: [left, 0.0, left + 10.0, 10.0]
-    true = Boxes(
-        np.array([0, 1, 2, 1]), np.array([1, 1, 1, 0.0]), np.array([*map(square, (0, 20, 40, 60))])
-    )
+    corners = np.array([*map(square, (0, 20, 40, 60))])
+    true = Boxes(np.array([0, 1, 2, 1]), np.array([1, 1, 1, 0.0]), corners)
     corners = np.array([square(1), square(20), square(61), square(90)])
     predicted = Boxes(np.array([0, 2, 0, 1]), np.array([0.9, 0.8, 0.9, 0.9]), corners)
     metrics = evaluation.report_boxes([true], [predicted], NAMES, Task("boxes"))

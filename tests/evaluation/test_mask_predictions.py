@@ -59,9 +59,8 @@ def test_a_picture_is_resized_and_its_logits_are_resized_back(rng):
     picture = rng.integers(0, 256, (40, 31, 1), dtype="uint8")
     predictor = predictor_of(by_gray)
     small = data.resize(picture, (16, 12), predictor.preprocessing)
-    rows, columns = (
-        INTERPOLATIONS["bilinear_half_pixel"](old, new) for old, new in ((16, 40), (12, 31))
-    )
+    rule = INTERPOLATIONS["bilinear_half_pixel"]
+    rows, columns = rule(16, 40), rule(12, 31)
     expected = np.einsum("ih,jw,hwk->ijk", rows, columns, by_gray(small)).argmax(axis=-1)
     mask = evaluation.predict_mask(predictor, picture)
     assert mask.dtype == np.uint8 and (mask == expected).mean() > 0.999  # but for ties

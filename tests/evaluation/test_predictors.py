@@ -116,9 +116,8 @@ def test_exported_files_predict_as_the_model_does(exported, rng):
     files = (exported / "model.keras", exported / "export" / "model.tflite")
     (model, run), (predictor, _) = map(evaluation.open_predictor, files)
     assert run is None and model.class_names == predictor.class_names == NAMES
-    (expected, _, speed), (actual, labels, _) = (
-        x.outputs(x.batches(images, 4)) for x in (model, predictor)
-    )
+    outputs = [x.outputs(x.batches(images, 4)) for x in (model, predictor)]
+    (expected, _, speed), (actual, labels, _) = outputs
     # Exported files see pixels rounded to uint8.
     np.testing.assert_allclose(actual, model.as_probabilities(expected), atol=0.02)
     np.testing.assert_array_equal(labels, images.labels)

@@ -105,10 +105,8 @@ def test_check_lists_and_shows_them(rng, tmp_path, capsys):
     commands.run([*command, *out])
     rows = json.loads((tmp_path / "report.json").read_text())["label_issues"]
     assert {row["picture"].rpartition("/")[2] for row in rows[:2]} == {"05.png", "08.png"}
-    assert [(row["label"], row["suggested"]) for row in sorted(rows[:2], key=str)] == [
-        ("dark", "light"),
-        ("light", "dark"),
-    ]
+    pairs = {(row["label"], row["suggested"]) for row in rows[:2]}
+    assert pairs == {("dark", "light"), ("light", "dark")}
     assert "warning: labels that look wrong" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == len(rows) and "(its label)" in page
