@@ -124,10 +124,8 @@ def test_images_of_a_data_set_without_files(tmp_path):
     listed, numbers = retrieval.list_pictures(["digits"], channels=1), range(1433, 1441)
     some = [*itertools.islice(listed.pictures, numbers.start, numbers.stop)]  # of both splits
     read = lambda number, *rest: listed.read(numbers[number], *rest)
-    job = retrieval.EmbeddingJob(
-        retrieval.open_embedder(model), retrieval.PictureList(some, read), tmp_path / "a.parquet"
-    )
-    list(job.run())
+    made, pictures = retrieval.open_embedder(model), retrieval.PictureList(some, read)
+    list(retrieval.EmbeddingJob(made, pictures, tmp_path / "a.parquet").run())
     table, dataset = retrieval.EmbeddingTable(tmp_path / "a.parquet"), data.load("digits", 1)
     train, test = dataset.split("train"), dataset.split("test")
     images = np.stack([*map(train.read, range(1433, 1437)), *map(test.read, range(4))])
@@ -137,12 +135,10 @@ def test_images_of_a_data_set_without_files(tmp_path):
     assert row.path == "digits test[1]" and row.label == str(test.labels[1])
 
 
-def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch):
+def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch, rng):
     monkeypatch.chdir(tmp_path)
     for name in ("cat/0.png", "cat/1.png", "dog/0.png"):
-        path = pathlib.Path("photos", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        write_picture(tmp_path / "photos" / name, rng)
     pathlib.Path("digits").mkdir()
     paths = lambda *names: [p.path for p in retrieval.list_pictures(names).pictures]
     assert paths("photos") == [f"photos/{name}.png" for name in ("cat/0", "cat/1", "dog/0")]

@@ -33,9 +33,8 @@ def test_exact_neighbors_are_those_of_scikit_learn(tmp_path):
     vectors, queries = (rng.normal(size=(n, 7)) * rng.lognormal(size=(n, 1)) for n in (300, 20))
     table = write_table(tmp_path / "a.parquet", vectors.astype("float32"), piece=64)
     rows, similarities = expected(vectors, queries, 9)
-    for found, wanted, shares in zip(
-        retrieval.exact_neighbors(table, queries, 9), rows, similarities, strict=True
-    ):
+    answers = retrieval.exact_neighbors(table, queries, 9)
+    for found, wanted, shares in zip(answers, rows, similarities, strict=True):
         np.testing.assert_array_equal(found.rows, wanted)
         assert_close(found.similarities, shares)
     assert len(retrieval.exact_neighbors(table, queries, 500)[0].rows) == 300
