@@ -107,9 +107,7 @@ def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path):
     )
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program = tmp_path / "vit-keras"  # a console script; jobs in the background ignore Ctrl-C
-    program.write_text(
-        f"{start}import sys, vit_keras.commands\nsys.exit(vit_keras.commands.main())"
-    )
+    program.write_text(f"{start}import sys\nfrom vit_keras.commands import main\nsys.exit(main())")
     paths = f"{tmp_path}:{ROOT}"
     done = run_script(program, "info", "B/16", check=False, PYTHONPATH=paths, backend="jax")
     assert done.returncode == 130 and done.stderr == "vit-keras info: error: interrupted\n"

@@ -46,8 +46,7 @@ def test_a_table_says_what_the_regions_of_its_pictures_are(made):
 def test_a_seed_gives_the_same_pictures_and_another_seed_others(made, tmp_path):
     files = [sorted(p.read_bytes() for p in (made / "tables").rglob("*.*"))]
     for seed in ("0", "1"):
-        commands.run(
-            ["demo-data", "tables", str(tmp_path / seed), *COUNTS["tables"], "--seed", seed]
-        )
+        words = ["tables", str(tmp_path / seed), *COUNTS["tables"], "--seed", seed]
+        commands.run(["demo-data", *words])
         files.append(sorted(p.read_bytes() for p in (tmp_path / seed).rglob("*.*")))
     assert files[0] == files[1] and not set(files[0]) & set(files[2])

@@ -93,9 +93,8 @@ def test_probes_of_a_run(folders, capsys):
 def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
     run(["evaluate", *folders, "--out", str(tmp_path)])
     printed = capsys.readouterr().out.splitlines()
-    reports = [
-        json.loads((tmp_path / f"{i + 1}-run{i}" / "report.json").read_text()) for i in (0, 1)
-    ]
+    files = [tmp_path / f"{i + 1}-run{i}" / "report.json" for i in (0, 1)]
+    reports = [json.loads(file.read_text()) for file in files]
     assert (tmp_path / "1-run0" / "reliability.png").stat().st_size > 5000
     mean, std = (100 * x for x in evaluation.mean_and_std([r["accuracy"] for r in reports]))
     assert std > 0

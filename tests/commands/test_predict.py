@@ -71,9 +71,8 @@ def read_columns(rows):
 
 def read_lines(text):
     share = lambda c: (c["name"], np.float32(c["probability"]))
-    return [
-        (row["path"], [*map(share, row["classes"])]) for row in map(json.loads, text.splitlines())
-    ]
+    rows = map(json.loads, text.splitlines())
+    return [(row["path"], [*map(share, row["classes"])]) for row in rows]
 
 
 def figures_of(page):

@@ -95,9 +95,7 @@ def test_the_card_of_labels_has_their_thresholds(trained, tmp_path, capsys):
         ("", None, "hf://ann/pets is public, so nothing was uploaded"),
     ],
 )
-def test_what_the_hub_refuses_is_told(
-    serve_hub, trained, monkeypatch, capsys, route, status, message
-):
+def test_a_hubs_refusal_is_told(serve_hub, trained, monkeypatch, capsys, route, status, message):
     files = {} if route else {"README.md": b""}
     server = serve_hub(files)
     server.status = {route: status} if route else {}
@@ -107,20 +105,17 @@ def test_what_the_hub_refuses_is_told(
     assert dict(server.files) == files
 
 
-def test_what_is_wrong_is_told_before_anything_is_sent(
-    serve_hub, trained, tmp_path, monkeypatch, capsys
-):
+def test_faults_are_told_before_anything_is_sent(serve_hub, trained, tmp_path, monkeypatch, capsys):
     server = serve_hub({})
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "config.yaml").write_text((trained / "config.yaml").read_text())
     assert not pathlib.Path(constants.HF_TOKEN_PATH).exists()
-    cases = [
+    for run, address, message in (
         (trained, ADDRESS, "needs a write token"),
         (trained, f"{ADDRESS}@v1", "USER/NAME"),
         (unfinished, ADDRESS, "has no model.keras yet"),
-    ]
-    for run, address, message in cases:
+    ):
         if run != trained:
             monkeypatch.setenv("HF_TOKEN", "hf_test")
         assert commands.main(["push", str(run), address]) == 1

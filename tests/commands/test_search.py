@@ -85,9 +85,7 @@ def test_the_same_embed_command_is_complete_and_labels_are_those_of_the_data(fol
     table = pyarrow.parquet.read_table(folder / "a.parquet")
     assert table.column_names == ["path", "label", "split", "embedding", "error"]
     dataset = data.load(f"folder:{folder / 'photos'}", 3)
-    rows = [
-        (split.name(i), dataset.class_names[label], key)
-        for key, split in dataset.splits.items()
-        for i, label in enumerate(split.labels)
-    ]
+    rows = []
+    for key, split in dataset.splits.items():
+        rows += [(split.name(i), dataset.class_names[k], key) for i, k in enumerate(split.labels)]
     assert [*zip(*(table[name].to_pylist() for name in ("path", "label", "split")))] == rows
