@@ -26,6 +26,7 @@ SIDE, TRAIN, TEST = 8, 64, 24
 MASKS, BOXES, NAMES = (16, 24), (24, 32), ["cat", "dog"]
 FP32 = {"precisions": ["fp32"], "threads": ()}
 on_torch, nightly = pytest.mark.on("torch"), pytest.mark.nightly
+NUMBERS = pytest.param("numbers", marks=pytest.mark.nightly_on("jax"))
 run = commands.run
 
 
@@ -97,10 +98,7 @@ def held_out(trained, kind):
 
 
 @pytest.mark.nightly_on("tensorflow")
-@pytest.mark.parametrize(
-    "kind",
-    ["labels", pytest.param("numbers", marks=pytest.mark.nightly_on("jax")), "masks", "boxes"],
-)
+@pytest.mark.parametrize("kind", ["labels", NUMBERS, "masks", "boxes"])
 def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path, kind):
     straight = trained(kind)
     rows = assert_killed_run_is(straight, tmp_path)

@@ -76,18 +76,16 @@ def cached(folder):
     model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
     fields = {"optimizer.freeze": '["[!h]*"]', "optimizer.ema_decay": 0.7}
     fields |= {"optimizer.accumulation_steps": 2, "batch_eval": 8}  # a last batch of 5
-    return from_weights(
-        randomize(model, np.random.default_rng(0)), folder, **FEW, **FROZEN, **fields
-    )
+    randomize(model, np.random.default_rng(0))
+    return from_weights(model, folder, **FEW, **FROZEN, **fields)
 
 
 def texts(folder, kind="softmax"):
     """A CLIP of transformers or a SigLIP's image tower, pictures, and embeddings of texts."""
     rng = np.random.default_rng(0)
     if kind == "softmax":
-        image = VisionTransformer(
-            *(16, 8, 24, 1, 3, 40, 10), pre_norm=True, head_use_bias=False, gelu="quick"
-        )
+        options = {"pre_norm": True, "head_use_bias": False, "gelu": "quick"}
+        image = VisionTransformer(16, 8, 24, 1, 3, 40, 10, **options)
         text = models.TextTransformer(20, 8, 16, 1, 2, 32, 10, gelu="quick")
         tower = models.ImageText(models.with_unit_length(randomize(image, rng)), text, 2.0)
     else:
@@ -223,15 +221,13 @@ def test_a_student_learns_from_unlabeled_pictures(tmp_path, capsys):
         write_picture(tmp_path / "photos" / ("more" * (i % 2)) / f"{i}.png", rng, (20, 20))
     shared = teacher(tmp_path) | {"dataset": f"folder:{tmp_path / 'photos'}", "batch": 4}
     shared |= {"label_smoothing": 0, "distill.kind": "features", "total_steps": 2}
-    train = lambda name, **fields: experiments.train_run(
-        small.configured(shared | fields, tmp_path / name)
-    )
-    assert train("run") == {}
+    run_of = lambda name, **fields: small.configured(shared | fields, tmp_path / name)
+    assert experiments.train_run(run_of("run")) == {}
     assert "11 pictures without labels, and 1 (8.3%) held out" in capsys.readouterr().out
     with pytest.raises(ValueError, match="two or more classes"):
-        train("soft", **{"distill.kind": "soft"})
+        experiments.train_run(run_of("soft", **{"distill.kind": "soft"}))
     with pytest.raises(ValueError, match="need classes, so `fewshot_every` must be 0 for pictures"):
-        train("few", fewshot_every=1)
+        experiments.train_run(run_of("few", fewshot_every=1))
 
 
 @on_torch
@@ -242,10 +238,8 @@ def test_adapters_are_written_and_merged(trained):
     for name, value in before.items():  # the whole training changed nothing of the base
         if not name.startswith("head"):
             np.testing.assert_array_equal(after[name], value, err_msg=name)
-    adapted, merged = (
-        vit_keras.open(base, adapters=run.folder / "adapters.safetensors"),
-        vit_keras.open(folder),
-    )
+    adapted = vit_keras.open(base, adapters=run.folder / "adapters.safetensors")
+    merged = vit_keras.open(folder)
     images = np.random.default_rng(1).normal(size=(4, 16, 16, 1)).astype("float32")
     expected = adapted.predict(images, verbose=0)
     assert np.ptp(expected) > 0.1 and expected.shape == (4, 10)
