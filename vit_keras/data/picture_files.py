@@ -268,7 +268,8 @@ def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
 
 
 def _most_pixels() -> float:
-    return pillow().MAX_IMAGE_PIXELS or math.inf
+    most = pillow().MAX_IMAGE_PIXELS
+    return math.inf if most is None else most
 
 
 HEADERS = threading.Lock()  # NumPy calls Python's parser, which may fail if several threads do
@@ -359,7 +360,8 @@ def _is_plain(tags) -> bool:
 def _read_png(data) -> Samples:
     """Reads a 16-bit PNG; its orientation may follow its pixels."""
     with open_encoded(data) as picture:
-        picture.load()
+        if b"eXIf" in data:  # it may follow the pixels, which Pillow then has to decode too
+            picture.load()
         if picture.mode.startswith("I"):  # gray, where Pillow keeps 16 bits
             pixels = np.asarray(picture).astype("uint16")[..., None]
         else:
