@@ -212,10 +212,15 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
 def covered_size(model: keras.Model) -> tuple[int, int]:
     """Returns the height and width in pixels of the part of an image that patches cover."""
     model = backbone_of(model)
+    height, width = (n * stride for n, stride in zip(patch_grid(model), _patch_stride(model)))
+    return height, width
+
+
+def _patch_stride(model) -> tuple[int, int]:
+    """The height and width in pixels of a patch, which a hybrid cuts from a ResNet's map."""
     embedding = _embedding_of(model.layers, model.name)
     sizes = (model.input_shape[1:3], embedding.input.shape[1:3], embedding.patch_size)
-    strides = (whole // cut * patch for whole, cut, patch in zip(*sizes))
-    height, width = (count * stride for count, stride in zip(patch_grid(model), strides))
+    height, width = (pixels // places * patch for pixels, places, patch in zip(*sizes))
     return height, width
 
 
@@ -425,10 +430,7 @@ def blocks_of(model: keras.Model) -> list[Block]:
             stride *= layer.strides
             blocks.append(Block(layer, (stride, stride)))
         elif isinstance(layer, EncoderBlock):
-            height, width = (
-                size // count for size, count in zip(covered_size(model), patch_grid(model))
-            )
-            blocks.append(Block(layer, (height, width)))
+            blocks.append(Block(layer, _patch_stride(model)))
     if not blocks:
         raise ValueError(
             "A feature pyramid needs a model with EncoderBlock or ResNetStage layers. "
