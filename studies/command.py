@@ -1,4 +1,11 @@
-"""The command line of the studies: `python reproduce.py table8`."""
+"""Reproduce tables and figures of the paper.
+
+examples:
+  python reproduce.py                                      # the names of all studies
+  python reproduce.py table8
+  python reproduce.py all --out reproduction               # and report.html
+  python reproduce.py table5 --scale full --jft folder:my-jft
+"""
 
 import argparse
 import pathlib
@@ -9,12 +16,6 @@ from vit_keras import commands
 from vit_keras.commands import options as shared
 
 PROGRAM = "reproduce.py"
-EXAMPLES = (
-    "python reproduce.py                                      # the names of all studies",
-    "python reproduce.py table8",
-    "python reproduce.py all --out reproduction               # and report.html",
-    "python reproduce.py table5 --scale full --jft folder:my-jft",
-)
 
 
 def main() -> int:
@@ -79,4 +80,4 @@ def _scale(options, folder):
     return FullScale(options.data_dir, **datasets)
 
 
-COMMAND = shared.Command("Reproduce tables and figures of the paper.", sys.modules[__name__])
+COMMAND = sys.modules[__name__]

@@ -158,7 +158,8 @@ def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
     assert check(clean, *fields, "--out", sheet, "--out", written) == 0
     assert capsys.readouterr().out.endswith(f"written: {sheet}\n")
     assert json.loads(written.read_text())["kinds"] == {"RGB": 52}
-    config = commands.command("check").parse([str(clean), *fields], "vit-keras check").run
+    check_command = commands.command("check")
+    config = commands.parse(check_command, [str(clean), *fields], "vit-keras check").run
     images, *_ = experiments.first_training_images(config)
     assert len(images) == 36
     drawn = {*map(tuple, np.asarray(Image.open(sheet).convert("RGB")).reshape(-1, 3).tolist())}

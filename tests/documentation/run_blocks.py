@@ -56,10 +56,11 @@ def _vit_keras(words):
     elif not name.startswith("--"):
         options = [word for word in options if word not in (">", "--help")]
         options = commands.options.spell_out(options)
-        parsed = commands.command(name).parse(options, f"vit-keras {name}")
+        command = commands.command(name)
+        parsed = commands.parse(command, options, f"vit-keras {name}")
         here = [word not in ABSENT and not word.startswith(REMOTE) for word in options]
         if name in QUICK and all(here):  # the folder of the pages has what the words name
-            commands.command(name).module.run(parsed)
+            command.run(parsed)
 
 
 def _python(words):
@@ -71,7 +72,7 @@ def _python(words):
             raise ValueError(f"There is no module {options[0]!r}")
         _has_options(pathlib.Path(spec.origin), options[1:])
     elif first == PROGRAM:
-        COMMAND.parse(options, PROGRAM)
+        commands.parse(COMMAND, options, PROGRAM)
     elif first in SCRIPTS:
         _vit_keras([SCRIPTS[first], *options])
     else:

@@ -4,51 +4,31 @@ Exit codes: 0 for success, 1 for an error in data, files or models, 2 for an inv
 130 after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes a checkpoint.
 """
 
+import ast
 import difflib
 import importlib
 import importlib.metadata
+import itertools
 import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import vit_keras
-from vit_keras.commands.options import Command, spell_out
+from vit_keras.commands.options import Parser, parse, spell_out
 from vit_keras.support import command_line, extras, machine
 from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
-# In the order of the help; each command is the module of that name, as `Command` says.
-GROUPS = {
-    "your own model": {
-        "check": "Report whether a data set can be trained on, and what may spoil the result.",
-        "train": "Train a model on a data set, or continue a run that was stopped.",
-        "evaluate": "Evaluate runs, checkpoints or exported files on a data set.",
-        "predict": "Predict the classes of pictures.",
-        "export": "Export a model for servers, phones and browsers, and compare the files with it.",
-        "visualize": "Draw what a model has learned: filters, positions, attention, features.",
-    },
-    "plans and data": {
-        "demo-data": "Make a small data set of real photographs, to try the commands on.",
-        "plan": "Estimate the memory, the time and the cost of a run on given devices.",
-        "pack": "Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.",
-        "info": "Describe a run, a checkpoint, an exported file or a variant.",
-        "bench": "Measure how fast models and exported files answer, and name the fastest.",
-    },
-    "features and texts": {
-        "embed": "Write the features of pictures.",
-        "search": "Find the most similar pictures.",
-        "labels": "Embed class names with a text tower, for classifiers without training.",
-    },
-    "files of weights": {
-        "convert": "Write a checkpoint in another project's format.",
-        "soup": "Average the weights of fine-tuned models into one model.",
-        "push": "Upload a run to the Hugging Face hub, with transformers' files and a card.",
-    },
-    "experiments from papers": {"vtab": "Fine-tune a checkpoint on the tasks of VTAB-1k."},
+GROUPS = {  # in the order of the help; each command is a module, as `options.Parser` describes
+    "your own model": ("check", "train", "evaluate", "predict", "export", "visualize"),
+    "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
+    "features and texts": ("embed", "search", "labels"),
+    "files of weights": ("convert", "soup", "push"),
+    "experiments from papers": ("vtab",),
 }
-SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
-COMMANDS = tuple(SUMMARIES)
+COMMANDS = tuple(itertools.chain(*GROUPS.values()))
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 
 
@@ -101,7 +81,7 @@ def run(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0] in ("--help", "-h"):
         lines = ["usage: vit-keras COMMAND [options]", "", str(vit_keras.__doc__).splitlines()[0]]
         for title, group in GROUPS.items():
-            lines += ["", f"{title}:", *(f"  {name:<11} {text}" for name, text in group.items())]
+            lines += ["", f"{title}:", *(f"  {name:<11} {summary(name)}" for name in group)]
         lines += ["", "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the"]
         print("\n".join([*lines, "backend: jax, tensorflow or torch."]))
     elif arguments[0] == "--version":
@@ -111,22 +91,21 @@ def run(arguments: Sequence[str]) -> None:
         run_command(command(name), options, f"vit-keras {name}")
 
 
-def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
+def run_command(chosen: types.ModuleType, options: Sequence[str], program: str) -> None:
     """Runs a command with unparsed options, or prints its help."""
     options = spell_out(options)
     if "--help" in options or "-h" in options:
-        print(chosen.parser(program).format_help().rstrip())
-    else:
-        parsed = chosen.parse(options, program)
-        needs_models = getattr(chosen.module, "needs_models", None)
-        if needs_models is None or needs_models(parsed):
-            vit_keras.import_models()
-            machine.prepare()
-        chosen.module.run(parsed)
+        print(Parser(chosen, program).format_help().rstrip())
+        return
+    parsed = parse(chosen, options, program)
+    if not hasattr(chosen, "needs_models") or chosen.needs_models(parsed):
+        vit_keras.import_models()
+        machine.prepare()
+    chosen.run(parsed)
 
 
-def command(name: str) -> Command:
-    """Returns the command of that name.
+def command(name: str) -> types.ModuleType:
+    """Imports the command of that name.
 
     Raises:
         UsageError: There is no such command.
@@ -135,8 +114,16 @@ def command(name: str) -> Command:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no command {name!r}. {hint}")
-    module = importlib.import_module(f"vit_keras.commands.{name.replace('-', '_')}")
-    return Command(SUMMARIES[name], module)
+    return importlib.import_module(_module(name))
+
+
+def summary(name: str) -> str:
+    """Returns the first line of a command's help, without importing the command."""
+    return str(ast.get_docstring(extras.syntax_of(_module(name)))).splitlines()[0]
+
+
+def _module(name):
+    return f"{__name__}.{name.replace('-', '_')}"
 
 
 def version() -> str:

@@ -1,4 +1,14 @@
-"""`vit-keras bench` measures the speed of models and exported files, and their loss of accuracy."""
+"""Measure how fast models and exported files answer, and name the fastest.
+
+All models take turns. Ratios are medians over pairs of turns, and compare with the model
+named first. With --dataset, models that lose too much accuracy are not called the fastest.
+
+examples:
+  vit-keras bench runs/digits runs/digits/export/model.tflite
+  vit-keras bench model.onnx model_int8.onnx model_int8.tflite --batch 1 16 --threads 1
+  vit-keras bench model.onnx model_int8.onnx --dataset folder:photos   # and their accuracy
+  vit-keras bench runs/digits --int8 --dataset digits                   # and Keras' own int8
+"""
 
 import argparse
 import time
@@ -10,16 +20,6 @@ from vit_keras import data, evaluation, runtimes
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
 
-EXAMPLES = (
-    "vit-keras bench runs/digits runs/digits/export/model.tflite",
-    "vit-keras bench model.onnx model_int8.onnx model_int8.tflite --batch 1 16 --threads 1",
-    "vit-keras bench model.onnx model_int8.onnx --dataset folder:photos   # and their accuracy",
-    "vit-keras bench runs/digits --int8 --dataset digits                   # and Keras' own int8",
-)
-NOTE = (
-    "All models take turns. Ratios are medians over pairs of turns, and compare with the model\n"
-    "named first. With --dataset, models that lose too much accuracy are not called the fastest."
-)
 HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 

@@ -1,4 +1,13 @@
-"""`vit-keras check` reports whether a data set can be trained on, and what may spoil results."""
+"""Report whether a data set can be trained on, and what may spoil the result.
+
+All other options are fields of the run, as in `vit-keras train`.
+
+examples:
+  vit-keras check photos                                   # as folder:photos
+  vit-keras check folder:photos --format json --quick      # counts alone
+  vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels
+  vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json
+"""
 
 import argparse
 import os
@@ -13,12 +22,6 @@ from vit_keras.support.command_line import UsageError, aligned, visible, visible
 from vit_keras.support.files import replacing, write_text
 from vit_keras.support.tasks import KINDS
 
-EXAMPLES = (
-    "vit-keras check photos                                   # as folder:photos",
-    "vit-keras check folder:photos --format json --quick      # counts alone",
-    "vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels",
-    "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
-)
 # The facts to print, and their labels.
 PRINTED = {
     "imbalance": "size of the largest class / smallest class",
@@ -34,7 +37,6 @@ SHOWN = 40  # classes to print counts of
 SIDE = 112  # pixels on the sheet: smaller images are enlarged by a whole factor
 
 
-NOTE = shared.FIELDS
 parse = shared.parse_with_fields
 
 

@@ -1,4 +1,13 @@
-"""`vit-keras convert` writes a checkpoint in another project's format."""
+"""Write a checkpoint in another project's format.
+
+examples:
+  vit-keras convert ViT-B_16.npz vit_b16.keras
+  vit-keras convert runs/digits/model.keras folder --to huggingface
+  vit-keras convert weights.npz out.safetensors --to timm --num_heads 12
+  vit-keras convert ViT-S_16.npz pets.keras --adapters runs/pets/adapters.safetensors
+  vit-keras convert model_best.pth.tar ema.safetensors --to timm --which ema
+  vit-keras convert runs/digits/checkpoints/step_000000500 digits.keras
+"""
 
 import argparse
 import json
@@ -8,15 +17,6 @@ from collections.abc import Sequence
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
 from vit_keras.weights.formats import FILES
-
-EXAMPLES = (
-    "vit-keras convert ViT-B_16.npz vit_b16.keras",
-    "vit-keras convert runs/digits/model.keras folder --to huggingface",
-    "vit-keras convert weights.npz out.safetensors --to timm --num_heads 12",
-    "vit-keras convert ViT-S_16.npz pets.keras --adapters runs/pets/adapters.safetensors",
-    "vit-keras convert model_best.pth.tar ema.safetensors --to timm --which ema",
-    "vit-keras convert runs/digits/checkpoints/step_000000500 digits.keras",
-)
 
 
 def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace:

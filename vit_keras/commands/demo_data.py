@@ -1,8 +1,11 @@
-"""`vit-keras demo-data` makes small data sets from two photographs that come with scikit-learn.
+"""Make a small data set of real photographs, to try the commands on.
 
-The outlines in demo_outlines.json, drawn by hand, label each pixel. Each photograph is cut
-into tiles. A crop lies within one tile, and every tile belongs either to training or to test, so no
-pixel is in both. The seed, a crop's split and its number determine the crop.
+The pictures are crops of the two photographs that come with scikit-learn, made in seconds
+without a network. No part of a photograph is in both training and test pictures.
+
+examples:
+  vit-keras demo-data photos pictures
+  vit-keras demo-data tables data/tables --count 300 --test_count 100
 """
 
 import argparse
@@ -19,12 +22,9 @@ from vit_keras.commands import options as shared
 from vit_keras.data.depth import pillow
 from vit_keras.support import extras, files
 
-EXAMPLES = (
-    "vit-keras demo-data photos pictures",
-    "vit-keras demo-data tables data/tables --count 300 --test_count 100",
-)
-NOTE = """The pictures are crops of the two photographs that come with scikit-learn, made in seconds
-without a network. No part of a photograph is in both training and test pictures."""
+# The outlines in demo_outlines.json, drawn by hand, label each pixel. Each photograph is cut into
+# tiles. A crop lies within one tile, and every tile belongs either to training or to test. The
+# seed, a crop's split and its number determine the crop.
 SIDE = 64  # pixels of a picture's side
 ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile
 SPLITS = ("train", "test")

@@ -1,4 +1,15 @@
-"""`vit-keras embed` writes features of pictures to a table, and resumes after interruptions."""
+"""Write the features of pictures.
+
+The same command continues a stopped one; until the end, parts lie in PATH.parts. Rows have
+path, label, split, embedding and error.
+
+examples:
+  vit-keras embed runs/digits folder:photos --out features.parquet    # with labels and splits
+  vit-keras embed ViT-B_16.npz photos 'more/**/*.jpg' --normalize --out features.parquet
+  vit-keras embed runs/digits digits --layer encoderblock_2 --tokens mean --out mean.parquet
+  vit-keras embed runs/digits photos --tokens patches --dtype float16 --out patches.parquet
+  find photos -name '*.jpg' | vit-keras embed runs/digits - --out features.parquet
+"""
 
 import argparse
 import dataclasses
@@ -9,18 +20,6 @@ from vit_keras import retrieval
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
-
-EXAMPLES = (
-    "vit-keras embed runs/digits folder:photos --out features.parquet    # with labels and splits",
-    "vit-keras embed ViT-B_16.npz photos 'more/**/*.jpg' --normalize --out features.parquet",
-    "vit-keras embed runs/digits digits --layer encoderblock_2 --tokens mean --out mean.parquet",
-    "vit-keras embed runs/digits photos --tokens patches --dtype float16 --out patches.parquet",
-    "find photos -name '*.jpg' | vit-keras embed runs/digits - --out features.parquet",
-)
-NOTE = (
-    "The same command continues a stopped one; until the end, parts lie in PATH.parts. Rows have\n"
-    "path, label, split, embedding and error."
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -1,4 +1,14 @@
-"""`vit-keras evaluate` measures models on a data set: accuracy, calibration, probes of features."""
+"""Evaluate runs, checkpoints or exported files on a data set.
+
+examples:
+  vit-keras evaluate runs/digits
+  vit-keras evaluate model.tflite --dataset folder:photos --out report
+  vit-keras evaluate runs/a runs/b runs/c                  # and their mean and deviation
+  vit-keras evaluate runs/digits --fewshot 1 5 10
+  vit-keras evaluate runs/digits --knn 10 20
+  vit-keras evaluate runs/segment --tiles --overlap 0.5    # masks at full resolution
+  vit-keras evaluate runs/boxes                            # COCO's AP, and the worst pictures
+"""
 
 import argparse
 import dataclasses
@@ -10,16 +20,6 @@ from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import claimed_output, write_text
-
-EXAMPLES = (
-    "vit-keras evaluate runs/digits",
-    "vit-keras evaluate model.tflite --dataset folder:photos --out report",
-    "vit-keras evaluate runs/a runs/b runs/c                  # and their mean and deviation",
-    "vit-keras evaluate runs/digits --fewshot 1 5 10",
-    "vit-keras evaluate runs/digits --knn 10 20",
-    "vit-keras evaluate runs/segment --tiles --overlap 0.5    # masks at full resolution",
-    "vit-keras evaluate runs/boxes                            # COCO's AP, and the worst pictures",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

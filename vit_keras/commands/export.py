@@ -1,4 +1,10 @@
-"""`vit-keras export` makes files for servers, phones and browsers, each compared with Keras."""
+"""Export a model for servers, phones and browsers, and compare the files with it.
+
+examples:
+  vit-keras export runs/digits                             # SavedModel, TFLite and int8
+  vit-keras export runs/digits --format onnx --precision fp32 int8
+  vit-keras export vit-base-patch16-224/ --out files --dataset folder:photos
+"""
 
 import argparse
 import dataclasses
@@ -14,11 +20,6 @@ FORMATS = (
     "coreml",
 )
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static", "int8-static16", "fp16-compute")
-EXAMPLES = (
-    "vit-keras export runs/digits                             # SavedModel, TFLite and int8",
-    "vit-keras export runs/digits --format onnx --precision fp32 int8",
-    "vit-keras export vit-base-patch16-224/ --out files --dataset folder:photos",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

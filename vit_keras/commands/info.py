@@ -1,4 +1,12 @@
-"""`vit-keras info` describes a variant, model, checkpoint, run or exported file."""
+"""Describe a run, a checkpoint, an exported file or a variant.
+
+examples:
+  vit-keras info runs/digits
+  vit-keras info ViT-B_16.npz
+  vit-keras info model.tflite --json
+  vit-keras info H/14 --image_size 518                     # a variant, and its cost
+  vit-keras info DINOv2-S/14                               # of another family
+"""
 
 import argparse
 import dataclasses
@@ -12,14 +20,6 @@ from vit_keras.commands import options as shared
 from vit_keras.runtimes import format_of
 from vit_keras.support.command_line import visible
 from vit_keras.variants import families
-
-EXAMPLES = (
-    "vit-keras info runs/digits",
-    "vit-keras info ViT-B_16.npz",
-    "vit-keras info model.tflite --json",
-    "vit-keras info H/14 --image_size 518                     # a variant, and its cost",
-    "vit-keras info DINOv2-S/14                               # of another family",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -1,16 +1,17 @@
-"""`vit-keras labels` embeds class names with the text tower of a CLIP or SigLIP model."""
+"""Embed class names with a text tower, for classifiers without training.
+
+The file turns the image tower of the same model into a classifier (docs/zero-shot.md):
+`vit-keras predict MODEL photos --labels FILE`. Also use it with evaluate and export.
+
+examples:
+  vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz
+  vit-keras labels "a photo of a {}" "art of a {}" --file names.txt --weights clip --out x.npz
+"""
 
 import argparse
 
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
-
-EXAMPLES = (
-    'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',
-    'vit-keras labels "a photo of a {}" "art of a {}" --file names.txt --weights clip --out x.npz',
-)
-NOTE = """The file turns the image tower of the same model into a classifier (docs/zero-shot.md):
-`vit-keras predict MODEL photos --labels FILE`. Also use it with evaluate and export."""
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

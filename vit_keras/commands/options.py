@@ -9,8 +9,9 @@ import os
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from vit_keras import evaluation
 from vit_keras.support.command_line import UsageError
@@ -20,39 +21,55 @@ if TYPE_CHECKING:
     from vit_keras.config import DataConfig
 
 
-class Command(NamedTuple):
-    """A subcommand of `vit-keras`.
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Formats help 100 columns wide, with one line for most options."""
 
-    Attributes:
-        summary: A one-sentence description.
-        module: Its module. `EXAMPLES` are command lines, shown at the end of the help;
-            `add_options` adds the arguments and options, given the parser and its `adders`; and
-            `run` does the work, with the parsed options. There may be a `NOTE`, additional text
-            for the help; `parse`, which parses the options, given the parser and the arguments; and
-            `needs_models`, whether `run` needs Keras and the layers, whose import takes seconds.
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=100)
+
+    def _format_args(self, action, default_metavar):
+        """Writes `--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
+        if action.nargs in ("+", "*"):
+            return f"{action.metavar or default_metavar} ..."
+        return super()._format_args(action, default_metavar)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command, which raises UsageError with the nearest valid name of an option.
+
+    Args:
+        command: The command's module. Its docstring is the help: a one-sentence summary, perhaps
+            more text, and below "examples:" command lines, which end the help. `add_options` adds
+            the arguments and options, given the parser and its `adders`; `run` does the work, with
+            the parsed options. There may be `parse`, which parses the options, given the parser and
+            the arguments; and `needs_models`, whether `run`, with these options, needs Keras and
+            the layers, whose import takes seconds.
+        prog: The command's name in messages.
     """
 
-    summary: str
-    module: Any
-
-    def parser(self, prog: str) -> "Parser":
-        """Makes the parser of the command's options."""
-        parser = Parser(
-            prog=prog,
-            description=f"{self.summary}\n{getattr(self.module, 'NOTE', '')}".rstrip(),
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in self.module.EXAMPLES),
+    def __init__(self, command: types.ModuleType, prog: str):
+        text, examples = str(command.__doc__).split("\nexamples:\n")
+        super().__init__(
+            prog,
+            description=text.replace("\n\n", "\n"),
+            epilog=f"examples:\n{examples}",
+            formatter_class=_Formatter,
+            allow_abbrev=False,
         )
-        self.module.add_options(parser, *adders(parser))
-        parser.shorten_usage()
-        return parser
+        command.add_options(self, *adders(self))
+        names = [_Formatter(prog)._format_args(x, x.dest) for x in self._get_positional_actions()]
+        self.usage = self.usage or " ".join([prog, *names, "[options]"])  # the rest follows below
 
-    def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        """Parses the options in `arguments`; raises UsageError for an invalid one."""
-        parse = getattr(self.module, "parse", Parser.parse_args)
-        return parse(self.parser(prog), arguments)
+    def error(self, message):
+        unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)
+        options = self._option_string_actions
+        near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
+        raise UsageError(message + (f". Did you mean {near[0]}?" if near else ""))
 
 
-FIELDS = "All other options are fields of the run, as in `vit-keras train`."
+def parse(command: types.ModuleType, arguments: Sequence[str], prog: str) -> Any:
+    """Parses the options of a command; raises UsageError for an invalid one."""
+    return getattr(command, "parse", Parser.parse_args)(Parser(command, prog), arguments)
 
 
 def parse_with_fields(parser: "Parser", arguments: Sequence[str]) -> Any:
@@ -70,38 +87,6 @@ def parse_with_fields(parser: "Parser", arguments: Sequence[str]) -> Any:
         fields += ["--dataset", with_kind(name) if os.path.exists(name) else name]
     options.run = config.parse_config(fields, default="")
     return options
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Formats help 100 columns wide, with one line for most options."""
-
-    def __init__(self, prog):
-        super().__init__(prog, max_help_position=32, width=100)
-
-    def _format_args(self, action, default_metavar):
-        """Writes `--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
-        if action.nargs in ("+", "*"):
-            return f"{action.metavar or default_metavar} ..."
-        return super()._format_args(action, default_metavar)
-
-
-class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises UsageError with the nearest valid name of an option."""
-
-    def __init__(self, **arguments):
-        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **arguments)
-
-    def shorten_usage(self) -> None:
-        """Names the arguments in the usage line, unless it is set; the options follow below it."""
-        formatter = _Formatter(self.prog)
-        names = [formatter._format_args(x, x.dest) for x in self._actions if not x.option_strings]
-        self.usage = self.usage or " ".join([self.prog, *names, "[options]"])
-
-    def error(self, message):
-        unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)
-        options = self._option_string_actions
-        near = difflib.get_close_matches(unknown[1], options, n=1) if unknown else []
-        raise UsageError(message + (f". Did you mean {near[0]}?" if near else ""))
 
 
 def count(text: str) -> int:

@@ -1,15 +1,15 @@
-"""`vit-keras pack` writes a data set as shards, for training on many pictures."""
+"""Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.
+
+examples:
+  vit-keras pack folder:photos --out shards
+  vit-keras pack folder:imagenet --out shards --format array_record --image_size 256
+  vit-keras pack tfds:cifar10 --out cifar --shard_mb 64
+"""
 
 import argparse
 
 from vit_keras.commands import options as shared
 from vit_keras.config import DataConfig
-
-EXAMPLES = (
-    "vit-keras pack folder:photos --out shards",
-    "vit-keras pack folder:imagenet --out shards --format array_record --image_size 256",
-    "vit-keras pack tfds:cifar10 --out cifar --shard_mb 64",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -1,4 +1,13 @@
-"""`vit-keras plan` estimates what a run will take on given devices, before it starts."""
+"""Estimate the memory, the time and the cost of a run on given devices.
+
+All other options are fields of the run, as in `vit-keras train`.
+
+examples:
+  vit-keras plan --config pretrain/jft_h14 --devices 64 --device h100 --price 2.5
+  vit-keras plan --config scratch/small --device a100 --epoch_images 50000
+  vit-keras plan --config pretrain/jft_l16 --devices 16 --device tpu_v5e --shard_state
+  vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json
+"""
 
 import argparse
 import dataclasses
@@ -11,15 +20,8 @@ from typing import Any
 from vit_keras.commands import options as shared
 
 GB = 10**9
-EXAMPLES = (
-    "vit-keras plan --config pretrain/jft_h14 --devices 64 --device h100 --price 2.5",
-    "vit-keras plan --config scratch/small --device a100 --epoch_images 50000",
-    "vit-keras plan --config pretrain/jft_l16 --devices 16 --device tpu_v5e --shard_state",
-    "vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json",
-)
 
 
-NOTE = shared.FIELDS
 parse = shared.parse_with_fields
 
 

@@ -1,4 +1,15 @@
-"""`vit-keras predict` predicts classes, masks or boxes, and writes a table, a file or pictures."""
+"""Predict the classes of pictures.
+
+examples:
+  vit-keras predict runs/digits cat.jpg dog.png
+  vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv
+  vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels
+  vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet
+  vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # when it is unsure
+  vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/
+  vit-keras predict runs/boxes photos --out boxes.json --tiles    # COCO's; --out FOLDER draws
+  find photos -newer last | vit-keras predict runs/digits - --format jsonl
+"""
 
 import argparse
 import contextlib
@@ -12,17 +23,6 @@ from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import claimed_output
-
-EXAMPLES = (
-    "vit-keras predict runs/digits cat.jpg dog.png",
-    "vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv",
-    "vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels",
-    "vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet",
-    "vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # when it is unsure",
-    "vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/",
-    "vit-keras predict runs/boxes photos --out boxes.json --tiles    # COCO's; --out FOLDER draws",
-    "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
-)
 
 TOP = 3  # classes for each picture
 UNUSED = {  # options that do not apply to a kind of model

@@ -1,16 +1,16 @@
-"""`vit-keras push` uploads a run to the Hugging Face Hub, with a card of its metrics."""
+"""Upload a run to the Hugging Face hub, with transformers' files and a card.
+
+examples:
+  vit-keras push runs/pets hf://ann/pets --license apache-2.0
+  vit-keras push runs/pets hf://ann/pets --private
+  vit-keras push runs/pets hf://ann/pets --out pets       # writes the folder, uploads nothing
+"""
 
 import argparse
 import pathlib
 import tempfile
 
 from vit_keras.commands import options as shared
-
-EXAMPLES = (
-    "vit-keras push runs/pets hf://ann/pets --license apache-2.0",
-    "vit-keras push runs/pets hf://ann/pets --private",
-    "vit-keras push runs/pets hf://ann/pets --out pets       # writes the folder, uploads nothing",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

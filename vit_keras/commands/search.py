@@ -1,4 +1,17 @@
-"""`vit-keras search` finds the most similar pictures in a table of features."""
+"""Find the most similar pictures.
+
+TABLE comes from `vit-keras embed`. Similarity is the cosine of two features, at most 1.
+Tables of more than 200 000 x 768 numbers are searched by an index, TABLE.index, which the
+first search builds.
+
+examples:
+  vit-keras search features.parquet cat.jpg dog.png
+  vit-keras search 'a red car' features.parquet --not 'at night' --out page.html    # in words
+  vit-keras search features.parquet new --top 8 --out page.html    # a page of the pictures
+  vit-keras search features.parquet --rows 0 17 --format jsonl
+  vit-keras search features.parquet new --model moved/run --exact --out nearest.csv
+  vit-keras search features.parquet --build    # the index alone
+"""
 
 import argparse
 import contextlib
@@ -6,20 +19,6 @@ import contextlib
 from vit_keras import data, retrieval
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
-
-EXAMPLES = (
-    "vit-keras search features.parquet cat.jpg dog.png",
-    "vit-keras search 'a red car' features.parquet --not 'at night' --out page.html    # in words",
-    "vit-keras search features.parquet new --top 8 --out page.html    # a page of the pictures",
-    "vit-keras search features.parquet --rows 0 17 --format jsonl",
-    "vit-keras search features.parquet new --model moved/run --exact --out nearest.csv",
-    "vit-keras search features.parquet --build    # the index alone",
-)
-NOTE = (
-    "TABLE comes from `vit-keras embed`. Similarity is the cosine of two features, at most 1.\n"
-    "Tables of more than 200 000 x 768 numbers are searched by an index, TABLE.index, which the\n"
-    "first search builds."
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

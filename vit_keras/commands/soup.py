@@ -1,4 +1,10 @@
-"""`vit-keras soup` averages the weights of several fine-tuned models into one model."""
+"""Average the weights of fine-tuned models into one model.
+
+examples:
+  vit-keras soup runs/a runs/b runs/c --out soup.keras
+  vit-keras soup runs/sweep --greedy --out soup.keras      # the trials of a sweep
+  vit-keras soup a.keras b.keras --greedy --dataset folder:photos --split val --out soup.keras
+"""
 
 import argparse
 import json
@@ -6,12 +12,6 @@ import pathlib
 
 from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
-
-EXAMPLES = (
-    "vit-keras soup runs/a runs/b runs/c --out soup.keras",
-    "vit-keras soup runs/sweep --greedy --out soup.keras      # the trials of a sweep",
-    "vit-keras soup a.keras b.keras --greedy --dataset folder:photos --split val --out soup.keras",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -1,4 +1,14 @@
-"""`vit-keras train` trains a model, or sweeps over learning rates, from a recipe and fields."""
+"""Train a model on a data set, or continue a run that was stopped.
+
+Without --config and --dataset, it learns handwritten digits with the recipe digits.
+
+examples:
+  vit-keras train                                          # the handwritten digits
+  vit-keras train --config finetune --dataset folder:photos --model.weights ViT-B_16.npz
+  vit-keras train --config scratch/small --dataset folder:photos --epochs 200
+  vit-keras train --config finetune/pets --sweep           # a recipe of the paper
+  torchrun --nproc-per-node 4 -m vit_keras train --distribution multi_worker
+"""
 
 import re
 from collections.abc import Sequence
@@ -13,16 +23,6 @@ ESSENTIAL = (
     *("distribution", "model.variant", "model.weights", "model.image_size", "model.dtype"),
     *("optimizer.learning_rate", "data.on_corrupt", "augment.flip"),
 )
-EXAMPLES = (
-    "vit-keras train                                          # the handwritten digits",
-    "vit-keras train --config finetune --dataset folder:photos --model.weights ViT-B_16.npz",
-    "vit-keras train --config scratch/small --dataset folder:photos --epochs 200",
-    "vit-keras train --config finetune/pets --sweep           # a recipe of the paper",
-    "torchrun --nproc-per-node 4 -m vit_keras train --distribution multi_worker",
-)
-
-
-NOTE = "Without --config and --dataset, it learns handwritten digits with the recipe digits."
 
 
 def parse(parser: shared.Parser, arguments: Sequence[str]) -> Any:

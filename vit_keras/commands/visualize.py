@@ -1,4 +1,10 @@
-"""`vit-keras visualize` draws filters, positions, attention and features of a model."""
+"""Draw what a model has learned: filters, positions, attention, features.
+
+examples:
+  vit-keras visualize runs/digits --out figures
+  vit-keras visualize runs/photos a.jpg --class cat --views class_relevance --out figures
+  vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views attention_rollout
+"""
 
 import argparse
 import pathlib
@@ -10,12 +16,6 @@ from vit_keras import data, evaluation, inspection, models, weights
 from vit_keras.commands import options as shared
 from vit_keras.support.checks import listed
 from vit_keras.support.command_line import UsageError
-
-EXAMPLES = (
-    "vit-keras visualize runs/digits --out figures",
-    "vit-keras visualize runs/photos a.jpg --class cat --views class_relevance --out figures",
-    "vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views attention_rollout",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -1,15 +1,15 @@
-"""`vit-keras vtab` fine-tunes a checkpoint on the 19 tasks of VTAB-1k."""
+"""Fine-tune a checkpoint on the tasks of VTAB-1k.
+
+examples:
+  vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks
+  vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd
+"""
 
 import argparse
 import pathlib
 
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
-
-EXAMPLES = (
-    "vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks",
-    "vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd",
-)
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

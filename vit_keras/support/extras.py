@@ -107,8 +107,7 @@ def typed_names(
         package: The package's `__name__`.
         others: Names that are not in `__all__`, and the modules that hold them.
     """
-    loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
-    blocks = [x for x in ast.parse(loader.get_source(package)).body if isinstance(x, ast.If)]
+    blocks = [node for node in syntax_of(package).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     modules = {a.name: str(node.module) for node in imports for a in node.names}
     known = {**modules, **others}
@@ -121,6 +120,12 @@ def typed_names(
         return getattr(__import__(known[name], fromlist=[name]), name)  # a module's name too
 
     return __getattr__, sorted(modules)
+
+
+def syntax_of(module: str) -> ast.Module:
+    """Returns the syntax tree of a module, without importing it."""
+    loader: Any = importlib.util.find_spec(module).loader  # type: ignore[union-attr]
+    return ast.parse(loader.get_source(module))
 
 
 BACKENDS = ("tensorflow", "jax", "torch")
