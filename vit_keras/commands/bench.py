@@ -21,6 +21,7 @@ from vit_keras.commands import options as shared
 from vit_keras.support.command_line import UsageError
 
 HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
+TIMES = "{:>5}  {:>9.2f}  {:>8.2f}  {:>8.1f}  {:>6.2f}  {:>11.2f}"
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
@@ -43,32 +44,28 @@ def run(options: argparse.Namespace) -> None:
     print(f"{'model':<{width}}  {HEAD}", flush=True)
     lines = []
     for size in options.batch:
-        turns, images_per_second, ratios = _take_turns(models, size, options.rounds), {}, {}
+        turns, rates, ratios = _take_turns(models, size, options.rounds), {}, {}
         first = next(iter(turns.values()))
         for name, seconds in turns.items():
             clock, cpu = np.median(seconds, axis=0)
+            rates[name] = size / clock
             ratios[name], by_cpu = np.median(first / np.maximum(seconds, 1e-9), axis=0)
-            images_per_second[name] = size / clock
-            print(
-                f"{name:<{width}}  {size:>5}  {1e3 * clock:>9.2f}  {1e3 * cpu:>8.2f}  "
-                f"{size / clock:>8.1f}  {ratios[name]:>6.2f}  {by_cpu:>11.2f}",
-                flush=True,
-            )
+            row = (size, 1e3 * clock, 1e3 * cpu, rates[name], ratios[name], by_cpu)
+            print(f"{name:<{width}}  {TIMES.format(*row)}", flush=True)
         best = max((name for name in ratios if name not in losing), key=ratios.__getitem__)
         images = "1 image" if size == 1 else f"{size} images"
-        speed = f"{images_per_second[best]:.1f} images/s"
-        lines.append(f"fastest with {images} a call: {best}, {speed}")
+        lines.append(f"fastest with {images} a call: {best}, {rates[best]:.1f} images/s")
     print("\n".join(lines))
 
 
 def _sources(options) -> dict[str, tuple[str, bool]]:
     """Maps names in the tables to a path and whether Keras quantizes the model to int8."""
-    sources: dict[str, tuple[str, bool]] = {}
+    sources = {}
     for path in options.models:
-        sources[path] = (path, False)
+        sources[path] = path, False
         if options.int8 and not runtimes.format_of(path):
-            sources[f"{path} in int8"] = (path, True)
-    if options.int8 and not any(is_int8 for _, is_int8 in sources.values()):
+            sources[f"{path} in int8"] = path, True
+    if options.int8 and len(sources) == len({*options.models}):
         raise UsageError(
             "--int8 quantizes runs and checkpoints; an exported file already has its precision. "
             f"Received: {', '.join(options.models)}"
@@ -78,9 +75,9 @@ def _sources(options) -> dict[str, tuple[str, bool]]:
 
 def _predictor(path, is_int8, options):
     predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
-    if is_int8 and predictor.model is not None:
+    if is_int8:
         with warnings.catch_warnings(action="ignore"):  # about layers that have nothing to quantize
-            predictor.model.quantize("int8")
+            predictor.keras_model("--int8").quantize("int8")
     return predictor, trained
 
 
@@ -101,55 +98,46 @@ def _take_turns(models, size, rounds):
     Returns:
         By name, the wall-clock and CPU seconds of each call with `size` images, `(rounds, 2)`.
     """
-    rng = np.random.default_rng(0)
-    images: dict[str, np.ndarray] = {}
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
+    rng, images = np.random.default_rng(0), {}
     for name, (_, shape, dtype) in models.items():
         pixels = rng.integers(0, 256, (size, *shape), dtype="uint8")
         images[name] = pixels if dtype == "uint8" else (pixels / 127.5 - 1).astype(dtype)
-    for _ in range(rounds + 1):
+    seconds = {name: np.zeros((rounds + 1, 2)) for name in models}
+    for turn in range(rounds + 1):
         for name, (call, _, _) in models.items():
-            clock, cpu = time.perf_counter(), time.process_time()
+            began = time.perf_counter(), time.process_time()
             call(images[name])
-            seconds[name].append((time.perf_counter() - clock, time.process_time() - cpu))
-    return {name: np.array(rows[1:]) for name, rows in seconds.items()}
+            seconds[name][turn] = time.perf_counter() - began[0], time.process_time() - began[1]
+    return {name: of_rounds[1:] for name, of_rounds in seconds.items()}
 
 
-def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
+def _compare_answers(options, sources: dict[str, tuple[str, bool]], width) -> set[str]:
     """Compares the models' answers on a data set with the first model's, and prints the rows.
 
     Returns:
         The names of the models that lose too much.
     """
+    from vit_keras.evaluation.reports import check_classes
     from vit_keras.exporting import verification
 
     print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
-    losing, first, least = set(), None, None
-    for path, source in sources.items():
-        outputs, labels, task = _answers(*source, options)
+    losing, first, least = set[str](), None, None
+    for name, source in sources.items():
+        predictor, trained = _predictor(*source, options)
+        _, config = shared.dataset_of(options, trained)
+        dataset = data.load(options.dataset, predictor.input_shape[-1], config, predictor.task.kind)
+        check_classes(predictor, dataset.class_names, ignore_names=False)
+        split = dataset.split(options.split or config.test_split)
+        outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
+        outputs, task = predictor.as_probabilities(outputs), predictor.task
         first = outputs if first is None else first
         row = verification.compare(outputs, first, task.row.output, labels, task)
         least = row.get("accuracy") if least is None else least
         if verification.broken_promise("int8", row, least) is not None:
-            losing.add(path)
+            losing.add(name)
         accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
-        print(
-            f"{path:<{width}}  {row['images']:>6}  {accuracy:>8}  "
-            f"{verification.agreement_text(row):>20}  {row['largest_difference']:>14.4f}"
-            f"{'  loses too much' if path in losing else ''}"
-        )
+        agreement, change = verification.agreement_text(row), row["largest_difference"]
+        text = f"{row['images']:>6}  {accuracy:>8}  {agreement:>20}  {change:>14.4f}"
+        print(f"{name:<{width}}  {text}{'  loses too much' if name in losing else ''}")
     print("", flush=True)
     return losing
-
-
-def _answers(path, is_int8, options):
-    """Returns a model's probabilities or numbers on the data set, the labels, and its task."""
-    from vit_keras.evaluation.reports import check_classes
-
-    predictor, trained = _predictor(path, is_int8, options)
-    _, source = shared.dataset_of(options, trained)
-    dataset = data.load(options.dataset, predictor.input_shape[-1], source, predictor.task.kind)
-    check_classes(predictor, dataset.class_names, ignore_names=False)
-    split = dataset.split(options.split or source.test_split)
-    outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
-    return predictor.as_probabilities(outputs), labels, predictor.task
