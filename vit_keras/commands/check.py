@@ -17,7 +17,6 @@ import numpy as np
 
 from vit_keras import data, evaluation, experiments
 from vit_keras.commands import options as shared
-from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError, aligned, visible, visible_json
 from vit_keras.support.files import replacing, write_text
 from vit_keras.support.tasks import KINDS
@@ -120,9 +119,8 @@ def _look(options, review, page):
     config = data.complete_levels(run.data, dataset)
     review.facts["white"] = config.levels
     splits = {name: split.read_as(config.white) for name, split in splits.items()}
-    tqdm = extras.require("tqdm").tqdm
-    bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
-    pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
+    seen, total = data.survey_pictures(dataset, splits), sum(map(len, splits.values()))
+    pictures = list(shared.progress(seen, total=total, leave=False))
     review.add_pictures(pictures, splits, stop=run.data.on_corrupt == "stop")
     review.add_pairs(data.find_pairs(pictures, options.distance))
     if options.model is not None:

@@ -18,7 +18,6 @@ import sys
 
 from vit_keras import retrieval
 from vit_keras.commands import options as shared
-from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 
 
@@ -65,8 +64,7 @@ def run(options: argparse.Namespace) -> None:
         return
     if job.done:
         print(f"continues after {job.done:,} of {job.total:,} pictures", file=sys.stderr)
-    tqdm = extras.require("tqdm").tqdm
-    with tqdm(total=job.total, initial=job.done, unit=" pictures", disable=None) as bar:
+    with shared.progress(total=job.total, initial=job.done) as bar:
         for count in job.run():
             bar.update(count)
     table = retrieval.EmbeddingTable(options.out)

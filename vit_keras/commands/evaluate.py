@@ -80,9 +80,7 @@ def run(options: argparse.Namespace) -> None:
 def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras.evaluation.reports import OF_PICTURES
 
-    sheet, kind = out / "predictions.png", predictor.task.kind
-    if options.tiles and kind not in OF_PICTURES:
-        raise UsageError(f"--tiles does not apply to a model of {kind}. Leave it out")
+    sheet = out / "predictions.png"
     report = evaluation.evaluate(
         predictor,
         dataset.split(splits[1]),
@@ -96,7 +94,7 @@ def _evaluate(options, predictor, dataset, splits, out, label):
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
     drawn = evaluation.draw_report(report, out, label)
-    drawn += [sheet] if kind in OF_PICTURES else []
+    drawn += [sheet] if predictor.task.kind in OF_PICTURES else []
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())

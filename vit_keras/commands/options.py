@@ -10,10 +10,11 @@ import pathlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from vit_keras import evaluation
+from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import claimed_output, replacing
 
@@ -218,6 +219,11 @@ def add_rows(add: Add, flag: Add, more: Sequence[str] = ()) -> None:
     add("--format", "NAME", formats, choices=(*names, last))
     add("--batch", "N", "pictures per step (32)", count, default=32)
     flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
+
+
+def progress(pictures: Iterable | None = None, **more: Any) -> Any:
+    """A bar of pictures, which appears only on a terminal."""
+    return extras.require("tqdm").tqdm(pictures, unit=" pictures", **{"disable": None, **more})
 
 
 def on_error(options: argparse.Namespace) -> str:

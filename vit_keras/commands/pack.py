@@ -31,11 +31,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data
-    from vit_keras.support import extras
     from vit_keras.support.command_line import visible
     from vit_keras.support.files import claimed_output
 
-    tqdm = extras.require("tqdm").tqdm
     fields = ("data_dir", "test_percent", "label_columns")
     config = DataConfig(**{name: getattr(options, name) for name in fields})
     dataset = data.load(options.dataset, 3, config, labeled=not options.unlabeled)
@@ -43,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     choices = {name: getattr(options, name) for name in ("format", "image_size", "shard_mb")}
     with (
         claimed_output(options.out, "a packing"),
-        tqdm(total=total, unit=" pictures", disable=None, leave=False) as bar,
+        shared.progress(total=total, leave=False) as bar,
     ):
         manifest = data.pack_shards(dataset, options.out, progress=bar.update, **choices)
     for note in dataset.notes:

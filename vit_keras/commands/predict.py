@@ -20,20 +20,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vit_keras import data, evaluation
 from vit_keras.commands import options as shared
-from vit_keras.support import extras
 from vit_keras.support.command_line import UsageError
 from vit_keras.support.files import claimed_output
 
 TOP = 3  # classes for each picture
-UNUSED = {  # options that do not apply to a kind of model
-    "classes": ("tiles",),
-    "labels": ("tiles",),
-    "numbers": ("top", "threshold", "tiles"),
-    "masks": ("top", "threshold", "coverage", "abstain", "attention"),
-    "boxes": ("top", "coverage", "abstain", "attention"),
-}
 ALL = (*shared.FORMATS, shared.COCO, "")  # "" is a folder
-FORMS = {"masks": ("",), "boxes": ALL}
+LIMITS = {  # by kind of model, the options that do not apply, and the forms of its answers
+    "numbers": (("top", "threshold"), shared.FORMATS),
+    "masks": (("top", "threshold", "coverage", "abstain", "attention"), ("",)),
+    "boxes": (("top", "coverage", "abstain", "attention"), ALL),
+}
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
@@ -58,7 +54,8 @@ def run(options: argparse.Namespace) -> None:
     if options.attention and form != "html":
         raise UsageError(f"--attention needs an HTML page. Received: {form}. Give --out page.html")
     predictor, _ = shared.predictor_of(options, options.model)
-    _check_output(options, form, predictor.task.kind)
+    kind, names = predictor.task.kind, predictor.names
+    _check_output(options, form, kind)
     paths, errors = data.expand_pictures(shared.arguments(options.pictures)), list[str]()
     shown = {"top": options.top or TOP, "coverage": options.coverage}
     predictions = evaluation.predict_files(
@@ -73,33 +70,32 @@ def run(options: argparse.Namespace) -> None:
         tiles=evaluation.TileOptions(options.tiles, options.overlap, options.batch),
         **shown,
     )
-    rows = _watched(predictions, len(paths), errors, options.out)
     with contextlib.closing(predictions):
+        rows = _watched(predictions, len(paths), errors, options.out)
         if form:
-            told = {"names": predictor.names, "title": f"Predictions of {options.model}", **shown}
+            told = {"names": names, "title": f"Predictions of {options.model}", **shown}
             with shared.output(options.out) as file:
-                evaluation.write_file_predictions(rows, file, form, predictor.task.kind, **told)
+                evaluation.write_file_predictions(rows, file, form, kind, **told)
         else:
-            _write_pictures(rows, names_in(paths), options.out, predictor)
+            with claimed_output(options.out, f"a prediction of {kind}"):
+                for name, row in zip(names_in(paths), rows):
+                    _write_picture(options.out, name, row, names)
             if len(errors) < len(paths):
                 print(f"written: {options.out}")
     if errors:
         print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
 
 
-def _write_pictures(rows, names, out, predictor):
-    """Writes masks and overlays, or pictures with their boxes, to a folder."""
+def _write_picture(out, name, row, names):
+    """Writes a mask and its overlay, or a picture with its boxes, to a folder."""
     from vit_keras.evaluation.mask_prediction import save_png
 
-    with claimed_output(out, f"a prediction of {predictor.task.kind}"):
-        for name, row in zip(names, rows):
-            if row.error:
-                print(row.error, file=sys.stderr)
-            elif row.mask is not None:
-                evaluation.write_mask(out, name, row.picture, row.mask)
-            else:
-                drawn = evaluation.draw_boxes(row.picture, row.boxes, predictor.names)
-                save_png(drawn, pathlib.Path(out, name))
+    if row.error:
+        print(row.error, file=sys.stderr)
+    elif row.mask is not None:
+        evaluation.write_mask(out, name, row.picture, row.mask)
+    else:
+        save_png(evaluation.draw_boxes(row.picture, row.boxes, names), pathlib.Path(out, name))
 
 
 def needs_models(options: argparse.Namespace) -> bool:
@@ -111,10 +107,10 @@ def needs_models(options: argparse.Namespace) -> bool:
 
 def _check_output(options, form, kind):
     """Refuses options and forms of output that a kind of model does not support."""
-    for name in UNUSED[kind]:
+    unused, forms = LIMITS.get(kind, ((), shared.FORMATS))
+    for name in unused:
         if getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} does not apply to a model of {kind}. Leave it out")
-    forms = FORMS.get(kind, shared.FORMATS)
     if form not in forms:
         written = ", ".join(name or "a folder of pictures" for name in forms)
         received = f"--out {options.out}, --format {options.format}"
@@ -126,18 +122,17 @@ def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Itera
 
     The progress bar appears if standard error is a terminal and does not also show the rows.
     """
-    tqdm = extras.require("tqdm").tqdm
     hidden = (out is None and sys.stdout.isatty()) or None  # None: without a terminal
-    for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
+    for prediction in shared.progress(predictions, total=total, disable=hidden):
         if prediction.error:
             errors.append(prediction.error)
         yield prediction
 
 
-def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
-    """Returns a file name for each picture: its own, plus a number if others have the same stem."""
-    names: dict[str, None] = {}
+def names_in(paths: Sequence[pathlib.Path]) -> Iterator[str]:
+    """Yields a file name for each picture: its own, plus a number if others have the same stem."""
+    used = set[str]()
     for stem in (pathlib.Path(path).stem for path in paths):
         numbered = (f"{stem}_{number}" for number in itertools.count(2))
-        names[next(name for name in itertools.chain([stem], numbered) if name not in names)] = None
-    return [f"{name}.png" for name in names]
+        used.add(name := next(x for x in itertools.chain([stem], numbered) if x not in used))
+        yield f"{name}.png"
