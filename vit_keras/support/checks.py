@@ -13,7 +13,7 @@ import reprlib
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from vit_keras.support.files import read_bounded
@@ -131,37 +131,44 @@ def fault(value: Any, kind: Any, simple: Mapping[Any, tuple], place: str = "") -
         simple: For each type, the rule and the test of its values; other types have none.
         place: The path of the value in the whole content, for the message.
     """
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        each = [fault(value, argument, simple, place) for argument in arguments]
-        pairs = zip(arguments, each) if value else ()
-        same = [text for kind, text in pairs if typing.get_origin(kind) is type(value)]
-        return "" if "" in each else [*same, *each][0]
-    if origin is typing.Literal:
-        if any(value == choice and type(value) is type(choice) for choice in arguments):
-            return ""
-        rule = ", ".join(map(repr, arguments))
-        return f"{_place(place)} must be one of {rule}. Received: {short(value)}"
-    if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        if dataclasses.is_dataclass(kind) and isinstance(value, typing.cast(type, kind)):
-            return ""
-        return fault(value, dict, simple, place) or _fault_of_record(value, kind, simple, place)
-    plain = origin or kind
-    if plain in simple:
-        rule, holds = simple[plain]
-        if not holds(value):
-            return f"{_place(place)} must be {rule}. Received: {short(value)}"
-    if plain not in PARTS or not arguments:
-        return ""
-    items: Any = [*(value.items() if plain is dict else enumerate(value))]
-    if plain is tuple and arguments[-1] is not Ellipsis:
-        if len(items) != len(arguments):
-            return f"{_place(place)} must have {len(arguments)} items. Received: {len(items)}"
-        kinds: Iterable = arguments
-    else:
-        kinds = itertools.repeat(arguments[0 if plain is tuple else -1])
-    faults = (fault(v, of, simple, _join(place, k)) for (k, v), of in zip(items, kinds))
-    return next(filter(None, faults), "")
+    return next(_faults(value, kind, simple, place), "")
+
+
+def _faults(value, kind, simple, place) -> Iterator[str]:
+    plain, kinds = typing.get_origin(kind) or kind, typing.get_args(kind)
+    its = f"its `{place}`" if place else "it"
+    is_record = dataclasses.is_dataclass(kind)
+    if plain in (typing.Union, types.UnionType):
+        each = {of: fault(value, of, simple, place) for of in kinds}
+        if "" not in each.values():  # a type with the same origin tells what is wrong inside
+            same = [of for of in kinds if value and typing.get_origin(of) is type(value)]
+            yield each[(*same, *kinds)[0]]
+    elif plain is typing.Literal:
+        if not any(value == choice and type(value) is type(choice) for choice in kinds):
+            yield f"{its} must be one of {', '.join(map(repr, kinds))}. Received: {short(value)}"
+    elif is_record and isinstance(value, kind):
+        return
+    elif is_record or typing.is_typeddict(kind):
+        yield from _faults(value, dict, simple, place)
+        fields, required = _hints(kind), getattr(kind, "__required_keys__", ())
+        for key, of in fields.items():
+            if key in value:
+                yield from _faults(value[key], of, simple, _join(place, key))
+            elif key in required:
+                yield f"{its} lacks `{key}`"
+        if is_record and (others := sorted({*value} - {*fields})):
+            yield f"{its} must not have a field {others[0]!r}"
+    elif plain in simple and not simple[plain][1](value):
+        yield f"{its} must be {simple[plain][0]}. Received: {short(value)}"
+    elif kinds and plain in (dict, list, tuple):
+        items = value.items() if plain is dict else enumerate(value)
+        of_items: Iterable = itertools.repeat(kinds[0] if plain is tuple else kinds[-1])
+        if plain is tuple and kinds[-1] is not ...:
+            of_items = kinds
+            if len(value) != len(kinds):
+                yield f"{its} must have {len(kinds)} items. Received: {len(value)}"
+        for (key, item), of in zip(items, of_items):
+            yield from _faults(item, of, simple, _join(place, key))
 
 
 def fault_inside(value: dict, kind: Any, simple: Mapping, apart=(), place: str = "") -> str:
@@ -174,23 +181,6 @@ def fault_inside(value: dict, kind: Any, simple: Mapping, apart=(), place: str =
     return fault(value, kind, simple, place) or next(filter(None, inner), "")
 
 
-def _fault_of_record(value, kind, simple, place):
-    fields = _hints(kind)
-    for key, of_key in fields.items():
-        if key in value:
-            if inner := fault(value[key], of_key, simple, _join(place, key)):
-                return inner
-        elif key in getattr(kind, "__required_keys__", ()):
-            return f"{_place(place)} lacks `{key}`"
-    if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
-        return f"{_place(place)} must not have a field {others[0]!r}"
-    return ""
-
-
-def _place(place):
-    return f"its `{place}`" if place else "it"
-
-
 def _join(place, key):
     key = key if isinstance(key, str) else f"[{key}]"
     return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
@@ -201,7 +191,6 @@ Count = typing.NewType("Count", int)
 Size = typing.NewType("Size", int)
 Positive = typing.NewType("Positive", float)
 Labels = typing.NewType("Labels", dict)
-PARTS = (dict, list, tuple)
 
 
 def _are_labels(value):
@@ -269,7 +258,7 @@ def _in_words(texts):
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def check_defaults(run: Any, names: Iterable[str], where: str) -> None:
+def check_defaults(run: Any, names: Collection[str], where: str) -> None:
     """Checks that some fields of a run's `Config` have their defaults.
 
     Args:
@@ -280,15 +269,13 @@ def check_defaults(run: Any, names: Iterable[str], where: str) -> None:
     Raises:
         ValueError: If a field has another value. The message names all such fields.
     """
-    default, values = type(run)(), {}
-    for name in names:
-        value, expected = (operator.attrgetter(name)(config) for config in (run, default))
-        if value != expected:
-            values[name] = value, expected
-    if values:
+    here, default = (
+        {name: operator.attrgetter(name)(x) for name in names} for x in (run, type(run)())
+    )
+    if changed := [name for name in here if here[name] != default[name]]:
         shown = lambda value: value if isinstance(value, str) else json.dumps(value)
-        needed = " and ".join(f"`{name}` must be {shown(values[name][1])}" for name in values)
-        received = ", ".join(f"{name}={shown(values[name][0])}" for name in values)
+        needed = " and ".join(f"`{name}` must be {shown(default[name])}" for name in changed)
+        received = ", ".join(f"{name}={shown(here[name])}" for name in changed)
         raise ValueError(f"{needed} with {where}. Received: {received}")
 
 
