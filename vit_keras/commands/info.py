@@ -33,16 +33,23 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    options.source = weights.local_path(options.source)
-    source, size = options.source, shared.image_size(options)
+    source, size = weights.local_path(options.source), shared.image_size(options)
+    costs = None
     if not os.path.exists(source) and source in variants.VARIANTS:
-        description, costs = _variant(options, size)
+        description, costs = _variant(source, size, options)
     elif format_of(source):
-        description, costs = _exported_file(source), None
+        description = _exported_file(source)
     elif adapters := weights.describe_adapters(source):
-        description, costs = {"kind": "adapters", **adapters}, None
+        description = {"kind": "adapters", **adapters}
     else:
         description, costs = _weights(source, size)
+    if costs is not None:
+        description |= {
+            "parameters": costs.params,
+            "image_size": list(costs.image_size),
+            "gmacs_per_image": round(costs.macs / 1e9, 3),
+            "activations_per_image": costs.activations,
+        }
     if options.json:
         print(json.dumps(description, indent=1))
         return
@@ -51,30 +58,18 @@ def run(options: argparse.Namespace) -> None:
         print(inspection.table(costs))
 
 
-def _variant(options, size):
-    row = variants.get(options.source)
-    description = {"kind": "variant", "variant": options.source}
+def _variant(name, size, options) -> tuple[dict[str, Any], Any]:
+    row, description = variants.get(name), {"kind": "variant", "variant": name}
     if isinstance(row, variants.FamilyVariant):
         family = families.family_of(row)
-        names = ("title", "paper", "license")
-        description |= {"family": family.key, **{name: getattr(family, name) for name in names}}
-        description["arguments"] = dict(row.arguments)
+        described = {key: getattr(family, key) for key in ("title", "paper", "license")}
+        description |= {"family": family.key, **described, "arguments": dict(row.arguments)}
         description["preprocessing"] = dict(family.preprocessing)
     classes = options.num_classes
     if classes is None:
         classes = row.constructor_arguments().get("num_classes", 1000)
     size = size or row.image_size
-    costs = inspection.flops(options.source, size, norms=options.norms, num_classes=classes)
-    return description | _cost(costs), costs
-
-
-def _cost(costs):
-    return {
-        "parameters": costs.params,
-        "image_size": list(costs.image_size),
-        "gmacs_per_image": round(costs.macs / 1e9, 3),
-        "activations_per_image": costs.activations,
-    }
+    return description, inspection.flops(name, size, norms=options.norms, num_classes=classes)
 
 
 def _exported_file(path):
@@ -130,10 +125,8 @@ def _weights(source, size):
     if description["class_names"] is None and description["head"] != "projection":
         description["class_names"] = models.class_names_of(model)
     model = models.with_image_size(model, size) if size else model
-    if None in model.input_shape[1:3]:
-        return description, None
-    costs = inspection.flops(model)
-    return description | _cost(costs), costs
+    has_size = None not in model.input_shape[1:3]
+    return description, inspection.flops(model) if has_size else None
 
 
 def _lines(description, indent=""):

@@ -20,8 +20,6 @@ from typing import Any
 from vit_keras.commands import options as shared
 
 GB = 10**9
-
-
 parse = shared.parse_with_fields
 
 
@@ -53,9 +51,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _column(plan, choice, price) -> dict[str, Any]:
     """Returns the numbers to print for a choice, by name; None for unknown ones."""
-    memory, messages, time = choice.memory, choice.messages, choice.time
+    memory, time = choice.memory, choice.time
     names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
-    days, cost = plan.days(choice), plan.cost(choice, price) if price is not None else None
+    seconds = {**dataclasses.asdict(time), "update": time.seconds} if time else {"update": None}
     return {
         "rematerialize": choice.rematerialize,
         "accumulation_steps": choice.accumulation_steps,
@@ -63,15 +61,12 @@ def _column(plan, choice, price) -> dict[str, Any]:
         **{f"{name}_gb": getattr(memory, name) / GB for name in names},
         "memory_gb": memory.total / GB,
         "fits": choice.fits,
-        "sent_gb": messages.sent(plan.devices) / GB,
+        "sent_gb": choice.messages.sent(plan.devices) / GB,
         "tflop": choice.operations / 1e12,
-        **(
-            {f"{name}_s": value for name, value in dataclasses.asdict(time).items()} if time else {}
-        ),
-        "update_s": time and time.seconds,
+        **{f"{name}_s": value for name, value in seconds.items()},
         "images_per_second": plan.images_per_second(choice),
-        "days": days,
-        "cost": cost,
+        "days": plan.days(choice),
+        "cost": None if price is None else plan.cost(choice, price),
     }
 
 
