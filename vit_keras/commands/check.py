@@ -44,23 +44,20 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("dataset", "DATASET", names)
     recipe = "recipe or YAML file of the run that is planned; its fields are options too"
     add("--config", "RECIPE", recipe, action="append", default=[])
-    add("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
+    one, quick = shared.adders(parser.add_mutually_exclusive_group())
+    one("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
-    add("--out", "FILE", out, action="append", default=[])
+    add("--out", "FILE", out, shared.ending(".json", ".png", ".html"), action="append", default=[])
     add("--format", "NAME", "text or json (text)", choices=("text", "json"), default="text")
     bits = "largest difference between near-duplicates, 0 to 16 (4)"
     add("--distance", "BITS", bits, int, choices=range(17), default=4)
-    flag("--quick", "count pictures, but do not open them")
+    quick("--quick", "count pictures, but do not open them")
 
 
 def run(options: argparse.Namespace) -> None:
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
-    if out.keys() - {".png", ".json", ".html"} or len(out) < len(options.out):
-        raise UsageError(
-            f"`--out` must end in .png, .json or .html, each at most once. Received: {options.out}"
-        )
-    if options.quick and options.model:
-        raise UsageError("--quick opens no pictures, and --model needs them. Leave out one of them")
+    if len(out) < len(options.out):
+        raise UsageError(f"`--out` takes each kind of file at most once. Received: {options.out}")
     if ".html" in out and options.model is None:
         raise UsageError("A .html page shows the labels that `--model` contradicts. Give --model")
     review = data.Review()

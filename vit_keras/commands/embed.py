@@ -18,14 +18,13 @@ import sys
 
 from vit_keras import retrieval
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("model", "MODEL", "run, checkpoint of any format, or exported features")
     pictures = "files, folders, patterns, - for standard input, or a data set such as folder:PATH"
     add("pictures", "PICTURE", pictures, nargs="+")
-    add("--out", "PATH", "the .parquet file to write", required=True)
+    add("--out", "PATH", "the .parquet file to write", shared.ending(".parquet"), required=True)
     add("--layer", "NAME", "layer whose output is used (what the classifier reads)")
     tokens = (
         "pool for a layer's one vector, class for the class token, mean for the mean of the "
@@ -41,8 +40,6 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: argparse.Namespace) -> None:
-    if not options.out.lower().endswith(".parquet"):
-        raise UsageError(f"--out must end in .parquet. Received: {options.out}")
     chosen = {name: getattr(options, name) for name in ("layer", "tokens", "normalize")}
     embedder = retrieval.open_embedder(options.model, shared.image_size(options), **chosen)
     pictures = retrieval.list_pictures(

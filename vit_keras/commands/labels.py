@@ -11,7 +11,6 @@ examples:
 import argparse
 
 from vit_keras.commands import options as shared
-from vit_keras.support.command_line import UsageError
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
@@ -19,14 +18,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     folder = "folder of transformers or OpenCLIP with both towers and the tokenizer"
     add("--weights", "FOLDER", folder, required=True)
     add("--file", "FILE", "more labels, one per line")
-    add("--out", "PATH", "the file to write, which ends in .npz", required=True)
+    add("--out", "PATH", "the .npz file to write", shared.ending(".npz"), required=True)
 
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import weights
 
-    if not options.out.endswith(".npz"):
-        raise UsageError(f"--out must end in .npz. Received: --out {options.out}")
     templates = [text for text in options.texts if "{}" in text] or ["{}"]
     labels = [text for text in options.texts if "{}" not in text]
     if options.file:

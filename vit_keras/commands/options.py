@@ -174,12 +174,9 @@ def add_image_size(add: Add) -> None:
 def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
     """Returns the height and width from `--image_size`, or None; a third size raises UsageError."""
     sizes = options.image_size
-    if sizes is None:
-        return None
-    if len(sizes) > 2:
-        received = " ".join(map(str, sizes))
-        raise UsageError(f"--image_size takes one side, or height and width. Received: {received}")
-    return sizes[0], sizes[-1]
+    if sizes is not None and len(sizes) > 2:
+        raise UsageError(f"--image_size takes one side, or height and width. Received: {sizes}")
+    return sizes and (sizes[0], sizes[-1])
 
 
 def add_labels(add: Add) -> None:
@@ -206,6 +203,19 @@ def folder(text: str) -> str:
     if os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"must be a folder. Received: {text}, a file")
     return text
+
+
+def ending(*suffixes: str) -> Callable[[str], str]:
+    """Checks that a file to write has one of some suffixes, for argparse."""
+
+    def check(text):
+        if not text.lower().endswith(suffixes):
+            raise argparse.ArgumentTypeError(
+                f"must end in {' or '.join(suffixes)}. Received: {text}"
+            )
+        return text
+
+    return check
 
 
 FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers`

@@ -31,8 +31,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--not", "TEXT", absent, dest="without", action="append", default=[])
     add("--top", "N", "neighbors of each query (5)", shared.count, default=5)
     add("--model", "MODEL", "the table's model, if it has been moved")
-    flag("--exact", "compare with all rows, without an index")
-    flag("--build", "build the index again")
+    _, one = shared.adders(parser.add_mutually_exclusive_group())
+    one("--exact", "compare with all rows, without an index")
+    one("--build", "build the index again")
     add("--out", "PATH", ".csv, .jsonl, .parquet or .html file instead of standard output")
     shared.add_rows(add, flag)
 
@@ -45,8 +46,6 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("A search needs texts, pictures, --rows or --build. Received: none")
     if options.without and not options.texts:
         raise UsageError("--not needs a text before TABLE to subtract from. Received: no text")
-    if options.build and options.exact:
-        raise UsageError("--exact uses no index. Received: --exact and --build")
     form = shared.format_of(options)
     table = retrieval.EmbeddingTable(options.table)
     index = None if options.exact else retrieval.open_index(table, rebuild=options.build)

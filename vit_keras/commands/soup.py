@@ -17,7 +17,7 @@ from vit_keras.support.command_line import UsageError
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     text = "runs, sweeps or checkpoints that were fine-tuned from the same weights"
     add("models", "MODEL", text, nargs="+")
-    add("--out", "PATH", "the file to write, which ends in .keras", required=True)
+    add("--out", "PATH", "the .keras file to write", shared.ending(".keras"), required=True)
     flag("--greedy", "leave out the models that lower the accuracy on the development split")
     shared.add_dataset(add)
     split = "split that chooses, which no model trained on (the runs' development split)"
@@ -29,8 +29,6 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import experiments, weights
     from vit_keras.support.files import claimed_output, write_text
 
-    if not options.out.endswith(".keras"):
-        raise UsageError(f"`--out` must end in .keras. Received: {options.out}")
     for name in ("dataset", "split"):
         if getattr(options, name) and not options.greedy:
             raise UsageError(f"`--{name}` needs `--greedy`; a plain mean uses no pictures")

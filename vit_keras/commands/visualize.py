@@ -55,7 +55,14 @@ def run(options: argparse.Namespace) -> None:
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
     source = "" if options.images else shared.dataset_label(name or "")
-    index = _class_index(options, models.class_names_of(model))
+    known, index = models.class_names_of(model), None
+    if options.of_class is not None:
+        if options.of_class not in known:
+            raise UsageError(
+                f"`--class` must be a class of {options.model}: {listed(known, 20)}. "
+                f"Received: {options.of_class!r}"
+            )
+        index = known.index(options.of_class)
     heads, out = options.heads, pathlib.Path(options.out)
     subject = inspection.Subject(model, images, shown_pictures, titles, heads, source, index)
     drawn = inspection.draw_views(subject, out, views)
@@ -65,16 +72,6 @@ def run(options: argparse.Namespace) -> None:
 
     print("{}: {} images of {}x{} pixels".format(source or "pictures", *images.shape[:3]))
     print(*(out / f"{view}.png" for view in drawn), out / "arrays.npz", sep="\n")
-
-
-def _class_index(options, names):
-    """Returns the number of the class of `--class`; None without the option."""
-    if options.of_class is None:
-        return None
-    if options.of_class not in names:
-        known = f"a class of {options.model}: {listed(names, 20)}"
-        raise UsageError(f"`--class` must be {known}. Received: {options.of_class!r}")
-    return names.index(options.of_class)
 
 
 def _pictures(options, trained, shape, preprocessing):
