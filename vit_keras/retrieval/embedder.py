@@ -30,7 +30,7 @@ from vit_keras.retrieval import tables
 from vit_keras.retrieval.tables import Picture, PictureList
 from vit_keras.support import extras
 from vit_keras.support.checks import check_choice, differences
-from vit_keras.support.files import claimed_output, remove_folder, remove_remains, sha256
+from vit_keras.support.files import claimed_output, recover, remove_folder, sha256
 from vit_keras.support.preprocessing import Preprocessing, as_inputs
 from vit_keras.weights.containers.checks import digest
 
@@ -375,7 +375,7 @@ class EmbeddingJob:
         if self.out.exists():
             self._check_same(self.out, f"{str(self.out)!r} was made by another job")
             with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
-                remove_remains(self.out)  # left by a process that was killed at the end
+                recover(self.out.parent)  # from a process that was killed at the end
                 remove_folder(self.folder)
             return True
         with claimed_output(self.out, "an embedding"):

@@ -89,7 +89,7 @@ class _Inside(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_inside(module):
-                with self.context(fullname):
+                with self.context():
                     execute(module)
 
             setattr(spec.loader, "exec_module", execute_inside)  # noqa: B010 - no method's place
@@ -97,8 +97,8 @@ class _Inside(importlib.abc.MetaPathFinder):
 
 
 @contextlib.contextmanager
-def without_optional(package):
-    """Keeps a package from importing optional packages, which would take a second or two.
+def without_optional():
+    """Keeps Keras from importing optional packages, which would take a second or two.
 
     Keras imports them for its plots, its scikit-learn wrappers, tables as inputs, and Orbax
     checkpoints, which no command uses. They can still be imported after the block.
@@ -117,7 +117,7 @@ def without_optional(package):
 
 
 @contextlib.contextmanager
-def without_greetings(package="tensorflow"):
+def without_greetings():
     """Suppresses TensorFlow's greetings, and prints all other output at the end of the block."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as written, os.fdopen(os.dup(2), "wb") as stderr:

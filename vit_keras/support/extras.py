@@ -55,10 +55,8 @@ def require(module: str) -> types.ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = (error.name or module).partition(".")[0]
-        if is_installed(missing):  # a module is missing inside an installed package
-            raise
-        raise _error([missing], _extra_of(module)) from error
+        check((error.name or module).partition(".")[0], extra=_extra_of(module))
+        raise  # a module is missing inside an installed package
 
 
 def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
@@ -72,8 +70,15 @@ def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
     Raises:
         ImportError: If some of the packages are not installed. The message lists all of them.
     """
-    if missing := [name for name in modules if not is_installed(name)]:
-        raise _error(missing, extra or ",".join(sorted({*map(_extra_of, missing)})), purpose)
+    missing = [name for name in modules if not is_installed(name)]
+    names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in missing]
+    extra = extra or ",".join(sorted({*map(_extra_of, missing)}))
+    remedy = f': pip install "vit-keras[{extra}]"'
+    for name in names:
+        if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
+            remedy = f". {name} cannot be installed on Python after {last[0]}.{last[1]}"
+    if missing:
+        raise ImportError(f"{purpose} needs {' and '.join(names)}{remedy}", name=missing[0])
 
 
 def is_installed(module: str) -> bool:
@@ -84,15 +89,6 @@ def is_installed(module: str) -> bool:
 def _extra_of(module):
     package = module.partition(".")[0]
     return EXTRAS.get(package, package.replace("_", "-"))
-
-
-def _error(modules, extra, purpose="This"):
-    names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in modules]
-    remedy = f': pip install "vit-keras[{extra}]"'
-    for name in names:
-        if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
-            remedy = f". {name} cannot be installed on Python after {last[0]}.{last[1]}"
-    return ImportError(f"{purpose} needs {' and '.join(names)}{remedy}", name=modules[0])
 
 
 def typed_names(

@@ -12,7 +12,6 @@ Models on hubs have addresses in place of paths: `hf://USER/NAME`, `kaggle://OWN
 """
 
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import os
@@ -23,6 +22,7 @@ import socket
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 PLACEHOLDERS = {  # by the first bytes, in lowercase
     b"version https://git-lfs": "a Git LFS pointer. Run `git lfs pull` in its folder",
@@ -186,15 +186,14 @@ def remove_folder(folder: str | os.PathLike) -> None:
 
 
 def recover(parent: str | os.PathLike) -> None:
-    """Removes what killed processes left in `parent`, and restores what they were replacing."""
-    for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
-        remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
+    """Removes what killed processes left in `parent`, and restores what they were replacing.
 
-
-def remove_remains(path: str | os.PathLike) -> None:
-    """Does the same as `recover`, but only for `path`, unless a live process is writing it."""
-    with contextlib.suppress(OSError), reserved(pathlib.Path(path).absolute(), _give_up):
-        pass
+    What a live process is writing stays.
+    """
+    for left in pathlib.Path(parent).absolute().glob(f"{PARTIAL}*"):
+        path = left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK))
+        with contextlib.suppress(OSError), reserved(path, _give_up):
+            pass
 
 
 def _give_up():
@@ -368,8 +367,7 @@ _KAGGLE = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class HubAddress:
+class HubAddress(NamedTuple):
     """A model on the Hugging Face hub.
 
     Attributes:
@@ -405,7 +403,7 @@ def parse_hf(path: str) -> HubAddress:
     return HubAddress(repository, revision or MAIN, file or "")
 
 
-def parse_kaggle(path: str) -> tuple[str, int | None]:
+def parse_kaggle(path: str) -> tuple[str, str | None]:
     """Reads `kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]`.
 
     Returns:
@@ -414,8 +412,7 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
     Raises:
         ValueError: If the address has another form.
     """
-    handle, version = _parts(_KAGGLE, path, "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]")
-    return handle, int(version) if version else None
+    return _parts(_KAGGLE, path, "kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]")
 
 
 def _parts(pattern, path, form):

@@ -7,7 +7,6 @@ downloaded.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import os
@@ -74,7 +73,7 @@ def pinned_address(path: str) -> str:
     if address.revision != files.MAIN:
         return path
     commit = next(filter(files.COMMIT.fullmatch, reversed(pathlib.Path(_hf_path(address)).parts)))
-    pinned = str(dataclasses.replace(address, revision=commit))
+    pinned = str(address._replace(revision=commit))
     return pinned.removeprefix("hf://") if path.startswith(files.TIMM) else pinned
 
 
