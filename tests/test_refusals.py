@@ -112,8 +112,8 @@ MODELS = [
     (lambda: models.pretext_model(resnet(), PretextConfig("mae")), "the images themselves into"),
     *rows(
         applications.ViTTi16,
-        ({"class_names": "cat"}, "must be a sequence of names.*Received: 'cat'"),
-        ({"class_names": ["a", "b"], "classes": 3}, "Received: 2 names for 3 classes"),
+        ({"class_names": "cat"}, "must be 3 names, one for each class. Received: 'cat'"),
+        ({"class_names": ["a", "b"], "classes": 3}, "must be 3 names.*Received: ..a', 'b'."),
         ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
         ({"input_shape": (None, None, 3)}, "height and width of the images must be known"),
     ),

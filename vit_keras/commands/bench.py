@@ -66,10 +66,8 @@ def _sources(options) -> dict[str, tuple[str, bool]]:
         if options.int8 and not runtimes.format_of(path):
             sources[f"{path} in int8"] = path, True
     if options.int8 and len(sources) == len({*options.models}):
-        raise UsageError(
-            "--int8 quantizes runs and checkpoints; an exported file already has its precision. "
-            f"Received: {', '.join(options.models)}"
-        )
+        received = ", ".join(options.models)
+        raise UsageError(f"--int8 quantizes runs and checkpoints. Received: {received}")
     return sources
 
 

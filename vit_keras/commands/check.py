@@ -127,32 +127,28 @@ def _look(options, review, page):
 def _add_label_issues(options, dataset, splits, review, page):
     """Adds the labels that a model's features contradict, and writes them to a page."""
     predictor, trained = evaluation.open_predictor(options.model)
-    if predictor.model is None or dataset.kind != "classes" or not dataset.class_names:
-        raise UsageError(
-            "`--model` must be a run or a checkpoint, and the labels must be classes. Received: "
-            f"{options.model!r} for {dataset.kind if dataset.class_names else 'no labels'}"
-        )
-    model = (evaluation.early_features if trained else evaluation.feature_model)(predictor.model)
+    model, names = predictor.keras_model("--model"), dataset.class_names
+    if dataset.kind != "classes" or not names:
+        received = dataset.kind if names else "no labels"
+        raise UsageError(f"`--model` judges labels that are classes. Received: {received}")
+    model = (evaluation.early_features if trained else evaluation.feature_model)(model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
-    extracted = [
-        evaluation.predict(model, predictor.batches(split, options.run.batch_eval))
-        for split in splits.values()
-    ]
-    features, labels = map(np.concatenate, zip(*extracted))
+    batches = (predictor.batches(split, options.run.batch_eval) for split in splits.values())
+    features, labels = map(np.concatenate, zip(*(evaluation.predict(model, x) for x in batches)))
     shares = evaluation.cross_validated_probabilities(features, labels, options.run.seed)
-    names, rows = dataset.class_names, []
-    review.facts["label_issues"] = []
+    review.facts["label_issues"] = issues = list[dict]()
+    rows = []
     for issue in evaluation.find_label_issues(shares, labels):
         (split_name, split, i), (likely, low) = places[issue.number], issue.probabilities
-        name = split.name(split.replacement(i))
         label, suggested = names[issue.label], names[issue.suggested]
+        name = split.name(split.replacement(i))
         facts = {"picture": name, "split": split_name, "label": label, "suggested": suggested}
-        review.facts["label_issues"].append({**facts, "probabilities": [likely, low]})
+        issues.append({**facts, "probabilities": [likely, low]})
         if page:
             picture = data.thumbnail(split.read(i), evaluation.PICTURE_PX)
             shown = ((suggested, likely), (f"{label} (its label)", low))
             rows.append(evaluation.FilePrediction(pathlib.Path(name), shown, picture=picture))
-    lines = [f"{r['picture']} is labeled {r['label']}" for r in review.facts["label_issues"]]
+    lines = [f"{issue['picture']} is labeled {issue['label']}" for issue in issues]
     review.warn(lines, f"labels that look wrong ({len(lines):,})", ". Look at the pictures")
     if page:
         with replacing(page) as temporary, open(temporary, "wb") as file:
@@ -192,8 +188,7 @@ def _table(counts, kind, images):
     """Formats the number of pictures of each class, with a column for each split."""
     classes = list(next(iter(counts.values())))
     shown = classes if len(classes) <= SHOWN else [*classes[: SHOWN - 1], "..."]
-    rows = [[name, *(of.get(name, "") for of in counts.values())] for name in shown]
-    rows = [["", *counts], *rows]
+    rows = [["", *counts], *([name, *(n.get(name, "") for n in counts.values())] for name in shown)]
     word = kind.one if len(classes) == 1 else kind.several
     rows.append([f"{len(classes)} {word}", *images.values()])
     texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]

@@ -49,10 +49,9 @@ def run(options: argparse.Namespace) -> None:
             options.input = str(runs.find_run(options.input).model_file)
         is_step = is_checkpoint(options.input)
         if (options.adapters or is_step) and (options.source or options.overrides):
-            subject = "--adapters give" if options.adapters else "Checkpoints of runs have"
             raise UsageError(
-                f"{subject} the sizes of their model, so IN is read without --source and without "
-                f"arguments. Received: source={options.source}, {options.overrides}"
+                "Runs' checkpoints and files of adapters have the sizes of their model. Received: "
+                f"source={options.source}, {options.overrides}. Leave these out"
             )
         if options.adapters:
             base = runs.find_weights(options.input, None)

@@ -51,9 +51,9 @@ def run(options: argparse.Namespace) -> None:
         if probe and getattr(options, option):
             raise UsageError(f"--{option} does not apply to --{probe}. Leave out one of them")
     if options.predictions and len(options.models) > 1:
+        received = f"{len(options.models)} models"
         raise UsageError(
-            "`--predictions` writes one file, so it takes one model. "
-            f"Received: {len(options.models)} models. Run the command once for each"
+            f"--predictions writes one file, so it takes one model. Received: {received}"
         )
     reports = []
     for number, path in enumerate(options.models, 1):

@@ -58,10 +58,8 @@ def run(options: argparse.Namespace) -> None:
     known, index = models.class_names_of(model), None
     if options.of_class is not None:
         if options.of_class not in known:
-            raise UsageError(
-                f"`--class` must be a class of {options.model}: {listed(known, 20)}. "
-                f"Received: {options.of_class!r}"
-            )
+            received = f"Received: {options.of_class!r}"
+            raise UsageError(f"`--class` must be one of {listed(known, 20)}. {received}")
         index = known.index(options.of_class)
     heads, out = options.heads, pathlib.Path(options.out)
     subject = inspection.Subject(model, images, shown_pictures, titles, heads, source, index)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vit_keras.support.checks import check_choice, check_rules, check_types
+from vit_keras.support.checks import check_choice, check_rules, check_types, short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,11 +175,9 @@ def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str
         >>> check_class_names(["cat", "dog"], num_classes=2)
         ('cat', 'dog')
     """
-    is_text = isinstance(class_names, str)
-    if is_text or len(class_names) != num_classes:
-        received = repr(class_names) if is_text else f"{len(class_names)} names"
+    if isinstance(class_names, str) or len(class_names) != num_classes:
         raise ValueError(
-            "`class_names` must be a sequence of names, one for each class. "
-            f"Received: {received} for {num_classes} classes"
+            f"`class_names` must be {num_classes} names, one for each class. "
+            f"Received: {short(class_names)}"
         )
     return tuple(class_names)
