@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 
 from vit_keras.commands import options as shared
+from vit_keras.support.checks import as_tuple
 from vit_keras.support.command_line import UsageError
 from vit_keras.weights.formats import FILES
 
@@ -66,7 +67,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _value(text):
     try:
-        value = json.loads(text)
+        return as_tuple(json.loads(text))
     except ValueError:
         return text
-    return tuple(value) if isinstance(value, list) else value

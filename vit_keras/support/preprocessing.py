@@ -92,15 +92,11 @@ class Preprocessing:
         """
 
         def fit(values):
-            if len(values) in (1, channels):
-                return values
-            if channels == 1:
+            if 1 in (channels, len(values)):
                 return (sum(values) / len(values),)
-            return tuple(values[i % len(values)] for i in range(channels))
+            return tuple(np.resize(values, channels).tolist())
 
-        mean, std = fit(self.mean), fit(self.std)
-        is_same = (mean, std) == (self.mean, self.std)
-        return self if is_same else dataclasses.replace(self, mean=mean, std=std)
+        return dataclasses.replace(self, mean=fit(self.mean), std=fit(self.std))
 
     def side_before_crop(self, side: int) -> int | None:
         """Returns `side` before the crop in whole pixels, rounded down; None without a crop."""
@@ -167,12 +163,11 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     Raises:
         ValueError: As in `as_numbers`.
     """
-    if isinstance(images, np.ndarray):  # reading all can take longer than the model
+    first = next(iter(images), []) if isinstance(images, (list, tuple)) else None
+    if isinstance(first, (list, tuple)) or getattr(first, "ndim", 0) == 3:
+        images = as_numbers(images)
+    elif isinstance(images, np.ndarray):  # reading all can take longer than the model
         images = as_numbers(images, step=1 + len(images) // SAMPLED)
-    elif isinstance(images, (list, tuple)):
-        first = images[0] if images else []
-        if isinstance(first, (list, tuple)) or getattr(first, "ndim", 4) == 3:
-            images = as_numbers(images)
     if not isinstance(images, np.ndarray) or not images.size:
         return images
     black, white = preprocessing.normalize(np.array([[0.0], [preprocessing.levels]], "float32"))

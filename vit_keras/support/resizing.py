@@ -74,9 +74,8 @@ class Rule:
         if self.antialias or old == 1:
             total = xp.sum(weights, axis=1, keepdims=True)
             return weights / total if self.antialias else total
-        ends = (xp.sum(part, axis=1, keepdims=True) for part in (weights[:, :3], weights[:, -3:]))
-        left, right = ends
-        return xp.concatenate([left, weights[:, 3:-3], right], axis=1)
+        ends = [xp.sum(part, axis=1, keepdims=True) for part in (weights[:, :3], weights[:, -3:])]
+        return xp.concatenate([ends[0], weights[:, 3:-3], ends[1]], axis=1)
 
     def kernel(self, x, xp=np):
         """Returns the weights at the nonnegative distances `x`, in points."""

@@ -129,8 +129,7 @@ class Task:
     def __post_init__(self):
         check_types(self)
         check_choice(self.kind, KINDS, "kind")
-        between = (lambda number: 0 < number < 1e6, "above 0 and below 1e6")
-        check_rules(self, None, [("temperature", *between)])
+        check_rules(self, None, [("temperature", lambda n: 0 < n < 1e6, "above 0 and below 1e6")])
         for name, kinds in FIELDS.items():
             if getattr(self, name) is not None and self.kind not in kinds:
                 raise ValueError(
