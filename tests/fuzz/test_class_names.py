@@ -60,7 +60,7 @@ def test_wrong_names_of_classes_are_refused(tmp_path):
     for labels, message in (
         (
             dict.fromkeys(map(str, range(10**6)), "a"),
-            "json' is damaged .its .* bytes are more than 8388608",
+            "json' is damaged .its .* bytes are more than 16777216",
         ),
         (dict.fromkeys(map(str, range(10**4)), "a"), "names 10000 classes, but the tensors have 3"),
         ({"0": "a", "1": "b", "2": "\ud800"}, damaged),

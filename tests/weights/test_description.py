@@ -16,7 +16,7 @@ from tests.weights.test_strict import assert_refused
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
 from vit_keras.models.architectures import VisionTransformerArchitecture
-from vit_keras.weights.weight_file import reader_for
+from vit_keras.weights.weight_file import open_tensors
 
 pytestmark = pytest.mark.on("torch")
 # What no shape tells; a safetensors file has this package's note, which says all.
@@ -98,9 +98,9 @@ def save(model, folder, name):
 
 def tensors_of(file):
     """The tensors in a file, and its SHA-256 with the note that it covers."""
-    with contextlib.closing(reader_for(str(file))(str(file))) as opened:
-        inside = [name for name in opened.shapes if opened.file_of(name) == str(file)]
-        return opened.read_all(inside), opened.digests.get(str(file))
+    with contextlib.closing(open_tensors(str(file))) as opened:
+        part = next((part for part in opened.parts if part.path == str(file)), opened)
+        return part.read_all(part.shapes), part.digest, part.note
 
 
 @pytest.mark.parametrize("name", [n for n in WRITTEN if n.endswith((".safetensors", ".h5"))])
@@ -108,7 +108,7 @@ def test_the_hash_in_a_file_is_the_one_of_the_page(rng, tmp_path, name):
     page, defined = (ROOT / "docs" / "formats.md").read_text(), {}
     exec(re.search(r"```python\n(import hashlib.*?)```", page, re.DOTALL)[1], defined)
     _, file = save(build(rng), tmp_path, name)
-    arrays, (expected, note) = tensors_of(file)
+    arrays, expected, note = tensors_of(file)
     assert arrays and defined["file_hash"](arrays, note) == expected
 
 

@@ -18,8 +18,9 @@ from vit_keras import layers
 from vit_keras.legacy.layers import LAYERS, TransformerBlock
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 from vit_keras.support import extras
+from vit_keras.support.checks import parse_json
 from vit_keras.weights.containers import archives, h5_names
-from vit_keras.weights.containers.checks import check_claim, parse_json, readable
+from vit_keras.weights.containers.checks import check_claim, readable
 from vit_keras.weights.containers.keras_h5 import check_names
 
 MODELS = {"Functional": keras.Model, "Model": keras.Model, "Sequential": keras.Sequential}

@@ -217,15 +217,20 @@ def class_for(sizes: Mapping[str, Any]) -> type[Architecture]:
     return HybridArchitecture
 
 
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError if an argument, as JSON holds it, has the wrong type."""
+    for annotated in (class_for(arguments), ViTOptions):
+        check_annotated(arguments, annotated)
+
+
 def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     """Returns the architecture with these `arguments`, as JSON holds them.
 
     Raises:
         ValueError: If a value has the wrong type, or an argument is missing or unknown.
     """
+    check_arguments(arguments)
     kind = class_for(arguments)
-    for annotated in (kind, ViTOptions):
-        check_annotated(arguments, annotated)
     names = {field.name for field in dataclasses.fields(kind)}
     arguments = with_tuples(arguments)
     fields = {name: value for name, value in arguments.items() if name in names}

@@ -311,7 +311,6 @@ def read_json(
     path: str | os.PathLike,
     kind: Any = dict,
     remedy: str = "",
-    largest_bytes: int = LARGEST_JSON_BYTES,
     names: Collection[str] | None = None,
 ) -> Any:
     """Reads a JSON file, and checks its types and its checksums, if any.
@@ -320,7 +319,6 @@ def read_json(
         path: The file.
         kind: The type of the content, as in `parse_json`.
         remedy: Advice for a damaged or missing file, for the message.
-        largest_bytes: The size above which the file is refused.
         names: The names to keep in objects, which saves the memory of the others; None for all.
 
     Returns:
@@ -340,7 +338,7 @@ def read_json(
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
     try:
-        text = read_bounded(path, largest_bytes)
+        text = read_bounded(path, LARGEST_JSON_BYTES)
     except ValueError as error:
         raise _damaged(name, error, remedy) from error
     return parse_json(text, name, kind, remedy, names)
@@ -382,6 +380,9 @@ def parse_json(
             ...
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
+    if len(text) > LARGEST_JSON_BYTES:
+        reason = f"its {len(text)} bytes are more than {LARGEST_JSON_BYTES}"
+        raise _damaged(name, reason, remedy)
     try:
         content = load_once(text.decode("utf-8") if isinstance(text, bytes) else text, names)
     except ValueError as error:

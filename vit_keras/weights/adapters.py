@@ -11,17 +11,17 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import LORA, lora_shapes
-from vit_keras.layers.common import ViTOptions
+from vit_keras.models.architectures import check_arguments
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.support.checks import FILLED, Positive, Size, check_annotated, differences, fault
+from vit_keras.support import checks as forms
+from vit_keras.support.checks import FILLED, DamagedFile, Positive, Size, differences
 from vit_keras.support.files import replacing
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.support.tasks import Task
 from vit_keras.weights.containers import checks
 from vit_keras.weights.strict_copy import sizes_of
-from vit_keras.weights.weight_file import constructor_for
 
 SUFFIX = ".safetensors"
 NOTE = "adapters"  # the entry of this package's metadata
@@ -94,16 +94,14 @@ def open_adapters(path: str | os.PathLike) -> tuple[dict[str, Any], checks.Safet
     """Returns the metadata of a file of adapters, and its tensors by the variables' paths."""
     path = os.fspath(path)
     tensors = checks.SafetensorsTensors(path)
-    text = tensors.metadata.get(checks.NOTE_KEY, "{}")
-    note: Any = checks.parse_json(text, f"The note in {path!r}").get(NOTE)
-    if reason := fault(note, AdapterNote, FILLED):
-        raise checks.DamagedFile(
+    note: Any = forms.parse_json(tensors.note or "{}", f"The note in {path!r}").get(NOTE)
+    if reason := forms.fault(note, AdapterNote, FILLED):
+        raise DamagedFile(
             f"{path!r} must be a file of adapters, written by `save_adapters` or by a run with "
             f"`lora.rank`. Its note about them is missing or damaged: {reason}"
         )
     with checks.named_errors(path):
-        for annotated in (constructor_for(note["architecture"]), ViTOptions):
-            check_annotated(note["architecture"], annotated)
+        check_arguments(note["architecture"])
         Task(**with_tuples(note["task"]))
     return note, tensors
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from vit_keras import variants
 from vit_keras.layers.common import Prefix, ViTOptions
-from vit_keras.models.architectures import class_for
 from vit_keras.support.files import sha256
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.variants import families
@@ -61,12 +60,19 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         ```
     """
     with open_weight_file(path, source) as file:
-        model = _model(file)
-        format_name, digests = file.format.name, file.tensors.digests
-        check_tensors(file.tensors, ())
-        paths = [file.path, *dict.fromkeys(file.tensors.elsewhere.values())]
-    files = [_file(path) | {"hashes": "verified" if path in digests else None} for path in paths]
-    return json.loads(json.dumps({"format": format_name, **model, "files": files}, default=_plain))
+        described, tensors = _described(file), file.tensors
+        check_tensors(tensors, ())
+    parts = {part.path: part.digest for part in (tensors, *tensors.parts)}
+    described["files"] = [
+        {
+            "path": path,
+            "bytes": os.path.getsize(path),
+            "sha256": sha256(path),
+            "hashes": None if digest is None else "verified",
+        }
+        for path, digest in parts.items()
+    ]
+    return json.loads(json.dumps(described, default=_plain))
 
 
 def _plain(value):
@@ -75,19 +81,17 @@ def _plain(value):
     return dataclasses.asdict(value) if is_record else value.item()
 
 
-def _model(file):
+def _described(file):
     """Describes the model of a file."""
     try:
-        said = file.arguments
+        arguments, missing = file.all_arguments, file.missing
     except ValueError:
         if not file.path.endswith(".keras"):
             raise
-        said = {}  # a `.keras` file may hold any model
-    architecture, arguments = class_for(said), file.all_arguments if said else {}
-    required = (*architecture.required, *architecture.numerics_fields[:1])
+        arguments, missing = {}, []  # a `.keras` file may hold any model
     variant, key = (name(arguments, file.called) for name in (variant_name, family_name))
     row, family = families.VARIANTS.get(variant or ""), families.FAMILIES.get(key or "")
-    head = "classifier" if said.get("head_use_bias", True) else "projection"
+    head = "classifier" if arguments.get("head_use_bias", True) else "projection"
     numerics, ignored = file.numerics, file.format.ignored
     shapes = [shape for name, shape in file.shapes.items() if not name.startswith(ignored)]
     read = {old for name, old in file.names.items() if not name.startswith((BESIDE, *ignored))}
@@ -98,22 +102,19 @@ def _model(file):
         if any(re.match(rf"(?:.*[.:])?(?:{LEFT_OUT[part]})", name) for name in unread)
     ]
     return {
+        "format": file.format.name,
         "variant": variant,
         "family": key,
         "size": row.size if row else None,
         "license": license_of(file.config) or (family.license if family else None),
-        "head": head if said.get("num_classes") else None,
+        "head": head if arguments.get("num_classes") else None,
         "left_out": left_out,
         "architecture": arguments,
-        "missing": [name for name in required if arguments and name not in arguments],
+        "missing": missing,
         "parameters": sum(map(math.prod, shapes)),
-        "preprocessing": None if numerics is None else dataclasses.asdict(numerics.preprocessing),
-        "class_names": None if numerics is None else numerics.class_names,
+        "preprocessing": numerics and dataclasses.asdict(numerics.preprocessing),
+        "class_names": numerics and numerics.class_names,
     }
-
-
-def _file(path):
-    return {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)}
 
 
 SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")

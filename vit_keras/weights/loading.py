@@ -11,9 +11,8 @@ from typing import Any
 
 import keras
 
-from vit_keras import variants
+from vit_keras import models, variants
 from vit_keras.layers.common import OPTION_NAMES
-from vit_keras.models import ResNet, VisionTransformer, with_image_size
 from vit_keras.models.architectures import class_for, grid_of
 from vit_keras.models.common import build_without_values
 from vit_keras.support.checks import pair
@@ -24,7 +23,7 @@ from vit_keras.weights.containers import checks
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.strict_copy import inferred, set_computation
-from vit_keras.weights.weight_file import constructor_for, open_weight_file
+from vit_keras.weights.weight_file import open_weight_file
 
 
 def open(
@@ -98,7 +97,11 @@ def open(
         model = keras.saving.load_model(path, compile=False)
     numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
     checks.check_fit(numbers, repr(path))
-    return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
+    return (
+        models.with_image_size(model, **overrides, interpolation=interpolation)
+        if overrides
+        else model
+    )
 
 
 SLACK = 10**6  # weights that a small file may describe but not contain
@@ -116,8 +119,7 @@ def check_described_size(tensors: KerasTensors) -> None:
     Raises:
         ValueError: If the configuration describes far more weights or ResNet units than the file.
     """
-    label = f"The configuration in {tensors.path!r}"
-    described = {**checks.parse_json(tensors.metadata["config"], label), "compile_config": None}
+    described = {**tensors.config, "compile_config": None}
     units = max(map(int, re.findall(r'"num_units": (\d+)', json.dumps(described))), default=0)
     if units > (count := len(tensors.shapes)):
         raise ValueError(f"its configuration has {units} units, but the file has {count} tensors")
@@ -219,18 +221,18 @@ def build(
 
 def _build(file, overrides):
     """Builds a model with random weights."""
-    architecture, constructor = class_for(file.arguments), constructor_for(file.arguments)
+    architecture = class_for(file.arguments)
+    constructor = getattr(models, architecture.constructor)
     known = [*inspect.signature(constructor).parameters]
-    if constructor is not ResNet:  # the functions to which it passes other arguments
-        known += [*inspect.signature(VisionTransformer).parameters, *OPTION_NAMES]
+    if constructor is not models.ResNet:  # the functions to which it passes other arguments
+        known += [*inspect.signature(models.VisionTransformer).parameters, *OPTION_NAMES]
     if unknown := [name for name in overrides if name not in known]:
         raise ValueError(
             f"Overrides must be arguments of {constructor.__name__}. Received: {', '.join(unknown)}"
         )
     check_plausible(file.arguments, file)
     arguments = {**architecture.defaults, **file.all_arguments, **overrides}
-    required = (*architecture.required, *architecture.numerics_fields[:1])
-    if missing := [name for name in required if name not in arguments]:
+    if missing := [name for name in file.missing if name not in arguments]:
         examples = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
             f"{file.path!r} ({file.format.name}) and the files beside it do not give "

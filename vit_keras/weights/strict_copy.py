@@ -126,7 +126,6 @@ def _matched(model, variables, file, keep_head, resizing):
 
 def _title(model, file, unused):
     title = f"{file.path!r} ({file.format.name}) does not fit model {model.name!r}"
-    title += f": {foreign}" if (foreign := file.foreign) else ""
     theirs, ours = inferred(file), sizes_of(model)
     names = variant_name(theirs), variant_name(ours)
     if all(names) and names[0] != names[1]:

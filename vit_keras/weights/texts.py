@@ -15,12 +15,12 @@ from vit_keras.layers.common import check_choice
 from vit_keras.models import ImageText, TextTransformer, with_unit_length
 from vit_keras.models.text import TASKS, head_from_text
 from vit_keras.support import extras
-from vit_keras.support.checks import check_annotated, check_types, short
+from vit_keras.support.checks import check_annotated, check_types, read_json, short
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import strict_copy, weight_file
 from vit_keras.weights.containers.archives import NpzTensors
-from vit_keras.weights.containers.checks import fits, named_errors, read_json, readable
+from vit_keras.weights.containers.checks import fits, named_errors, readable
 from vit_keras.weights.formats import text as text_formats
 from vit_keras.weights.formats.open_clip import CONFIG
 from vit_keras.weights.hub import local_path

@@ -6,15 +6,12 @@ import functools
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
-from vit_keras import models
-from vit_keras.layers.common import ViTOptions
-from vit_keras.models.architectures import PUBLISHED_RESIZING, Numerics, class_for
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.architectures import PUBLISHED_RESIZING, Numerics, check_arguments, class_for
 from vit_keras.support import checks as forms
-from vit_keras.support.checks import Count, Labels, Positive, Size, check_annotated
+from vit_keras.support.checks import Count, DamagedFile, Labels, Positive, Size
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers import READERS, Reader, checks
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
@@ -23,17 +20,14 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 
+OURS = re.compile("encoderblock_|root_block/")  # begin the names of every model of this package
+
 
 class Note(TypedDict):
     """What this package writes into its own files about the model, as JSON."""
 
     architecture: dict
     numerics: dict
-
-
-def constructor_for(sizes: Mapping[str, Any]) -> Callable[..., ImageModel]:
-    """Returns the constructor of a model with these `sizes`, which may be incomplete."""
-    return getattr(models, class_for(sizes).constructor)
 
 
 @dataclasses.dataclass
@@ -73,8 +67,8 @@ class WeightFile:
         Raises:
             DamagedFile: If the note has the wrong form.
         """
-        text = self.tensors.metadata.get(checks.NOTE_KEY)
-        return {} if text is None else checks.parse_json(text, f"The note in {self.path!r}", Note)
+        text = self.tensors.note
+        return forms.parse_json(text, f"The note in {self.path!r}", Note) if text else {}
 
     @property
     def called(self) -> str:
@@ -84,14 +78,6 @@ class WeightFile:
         folder, name = os.path.split(os.path.abspath(self.path))
         return " ".join([*said, *([os.path.basename(folder)] if said else []), name])
 
-    @property
-    def foreign(self) -> str:
-        """A message about a Keras file with a model of another package; "" for other files."""
-        ours = any(name.startswith(("encoderblock_", "root_block/")) for name in self.names)
-        if ours or self.format.name != "vit_keras":
-            return ""
-        return f"it holds a Keras model that is not one of this package's. {READ}"
-
     @functools.cached_property
     def arguments(self) -> dict:
         """The model's arguments, from the file and its configuration.
@@ -100,12 +86,11 @@ class WeightFile:
             ValueError: If the file lacks tensors that every model of the format has.
         """
         with checks.named_errors(self.path):
-            if self.foreign:
-                raise ValueError(self.foreign)
+            if self.format.name == "vit_keras" and not any(map(OURS.match, self.names)):
+                raise ValueError(f"it holds a Keras model of another package. {READ}")
             noted = self.note.get("architecture")  # complete: what is absent has its default
             arguments = noted or self.format.infer(self.shapes, self.config)
-            for annotated in (constructor_for(arguments), ViTOptions):
-                check_annotated(arguments, annotated)
+            check_arguments(arguments)
         return arguments
 
     @functools.cached_property
@@ -119,7 +104,7 @@ class WeightFile:
             numerics = self.format.numerics(self.shapes, self.config)
             if (fields := self.note.get("numerics")) is None:
                 return numerics
-            check_annotated(fields, Numerics)
+            forms.check_annotated(fields, Numerics)
             noted = Numerics.from_json(fields)
         if numerics is None or noted.resizing != PUBLISHED_RESIZING:
             return noted
@@ -131,6 +116,13 @@ class WeightFile:
         names = class_for(self.arguments).numerics_fields
         said = {name: getattr(self.numerics, name, None) for name in names}
         return {**self.arguments, **{k: v for k, v in said.items() if v is not None}}
+
+    @property
+    def missing(self) -> list[str]:
+        """The arguments that a model also needs."""
+        kind = class_for(self.arguments)
+        needed = (*kind.required, *kind.numerics_fields[:1])
+        return [name for name in needed if name not in self.all_arguments]
 
 
 @contextlib.contextmanager
@@ -153,33 +145,32 @@ def open_weight_file(
         ImportError: If the file needs a package that is not installed.
     """
     path = locate(local_path(path))
-    reader = reader_for(path)
-    if reader is None:
-        raise ValueError(
-            f"Weights are read from {', '.join(READERS)} files. Received: {path!r}. "
-            "`vit_keras.runtimes.open` opens exported files"
-        )
     config = read_config(os.path.dirname(path))
-    with contextlib.closing(reader(path)) as tensors:
+    with contextlib.closing(open_tensors(path)) as tensors:
         format_row, names, remarks = registry.choose(tensors.shapes, source, path, which, config)
-        config = {**config, KERAS_CONFIG: tensors.config}
+        config = {**config, KERAS_CONFIG: tensors.config.get("config", {})}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config, tuple(remarks))
 
 
-def reader_for(path: str) -> type[Reader] | None:
-    """Returns the reader for a file by its suffix, or else by its contents; None if unknown."""
-    if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
-        return named
-    with open(path, "rb") as file:
-        start = file.read(9)
-    if is_zip(path):
+def open_tensors(path: str) -> Reader:
+    """Opens a file by its suffix or else by its contents; raises ValueError if both are unknown."""
+    kind = next((end for end in READERS if path.endswith(end)), None)
+    if kind is None and is_zip(path):
         with checks.readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
-            arrays = all(name.endswith(".npy") for name in archive.namelist())
-        return READERS[".npz" if arrays else ".pt"]
-    starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras", start[:8] + b"{": ".safetensors"}
-    return next((READERS[kind] for known, kind in starts.items() if start.startswith(known)), None)
+            kind = ".npz" if all(name.endswith(".npy") for name in archive.namelist()) else ".pt"
+    elif kind is None:
+        with open(path, "rb") as file:
+            start = file.read(9)
+        starts = {b"\x80\x02": ".pt", b"\x89HDF": ".keras", start[:8] + b"{": ".safetensors"}
+        kind = next((kind for known, kind in starts.items() if start.startswith(known)), None)
+    if kind is None:
+        raise ValueError(
+            f"Weights are read from {', '.join(READERS)} files. Received: {path!r}. "
+            "`vit_keras.runtimes.open` opens exported files"
+        )
+    return READERS[kind](path)
 
 
 TRANSFORMERS_4 = "with transformers 4: `from_pretrained(folder, {}=True).save_pretrained(other)`"
@@ -237,11 +228,11 @@ def read_config(folder: str) -> dict:
     for name in CONFIG_FILES:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
-            content = checks.read_json(path)
+            content = forms.read_json(path)
             if "registered_name" in content:
                 check_preset(name, content, path)
             if reason := forms.fault_inside(content, Fields, forms.FILLED, ("text_config",)):
-                raise checks.DamagedFile(f"{path!r} is damaged: {reason}")
+                raise DamagedFile(f"{path!r} is damaged: {reason}")
             contents[name] = content
     return merge_configs(contents)
 

@@ -4,16 +4,14 @@ Readers load only the tensors that a caller names, and run no code from a file. 
 claims against its size before allocating memory.
 """
 
-import contextlib
 import os
+from collections.abc import Callable
 from typing import TypedDict
 
-import numpy as np
-
-from vit_keras.support.checks import is_text, listed, short
+from vit_keras.support.checks import DamagedFile, is_text, listed, read_json, short
 from vit_keras.support.files import is_plain
 from vit_keras.weights.containers import archives, checks
-from vit_keras.weights.containers.checks import DamagedFile, Reader
+from vit_keras.weights.containers.checks import Reader, Together
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 
 INDEX = ".index.json"
@@ -33,7 +31,7 @@ def read_index(path: str) -> dict[str, str]:
         DamagedFile: The file is not an index, or names a file outside its folder or one of another
             kind.
     """
-    shards, suffix = checks.read_json(path, Index)["weight_map"], _suffix(path)
+    shards, suffix = read_json(path, Index)["weight_map"], _suffix(path)
     is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
     others = [name for name in shards.values() if not (is_beside(name) and name.endswith(suffix))]
     if others or not shards:
@@ -49,45 +47,44 @@ def shards_of(path: str) -> list[str]:
     return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
 
 
-class ShardedTensors(Reader):
-    """Reads the shards that an index names, each with the reader of its kind.
+def open_shards(path: str) -> Together:
+    """Opens the shards that an index names.
 
-    Each tensor must be in the shard that the index names, and in no other.
+    Raises:
+        DamagedFile: A tensor is not in the shard that the index names, or in another one, too.
     """
+    beside = lambda name: os.path.join(os.path.dirname(path), name)
+    tensors = Together(path, map(beside, shards_of(path)), READERS[_suffix(path)])
+    held = {(name, os.path.basename(part.path)) for part in tensors.parts for name in part.shapes}
+    if faults := sorted(name for name, _ in held ^ {*read_index(path).items()}):
+        tensors.close()
+        raise DamagedFile(
+            f"Each tensor must be in the shard that {path!r} names, and in no other. "
+            f"Misplaced: {listed(faults)}. Download the index and its shards again"
+        )
+    return tensors
 
-    def _open(self):
-        folder = os.path.dirname(self.path)
-        index = read_index(self.path).items()
-        self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index}
-        self.readers: dict[str, Reader] = {}
-        for shard in sorted({*self.elsewhere.values()}):
-            tensors = READERS[_suffix(self.path)](shard)
-            self.readers[shard] = self.stack.enter_context(contextlib.closing(tensors))
-        held = {(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes}
-        if faults := sorted(name for name, _ in held ^ {*self.elsewhere.items()}):
-            raise DamagedFile(
-                f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
-                f"Misplaced: {listed(faults)}. Download the index and its shards again"
-            )
-        for tensors in self.readers.values():
-            self.shapes |= tensors.shapes
-            self.digests |= tensors.digests
 
-    def raw(self, name: str) -> np.ndarray:
-        return self.readers[self.elsewhere[name]].raw(name)
+def open_h5(path: str) -> Reader:
+    """Opens a `.weights.h5` file; of a KerasHub preset, the head beside the backbone, too."""
+    folder, name = os.path.split(path)
+    head = os.path.join(folder, "task.weights.h5")
+    if name == "model.weights.h5" and os.path.isfile(head):
+        return Together(path, (path, head), KerasTensors)
+    return KerasTensors(path)
 
 
 def _suffix(path):
     return os.path.splitext(path.removesuffix(INDEX))[1]
 
 
-READERS: dict[str, type[Reader]] = {
+READERS: dict[str, Callable[[str], Reader]] = {
     ".npz": archives.NpzTensors,
     ".safetensors": checks.SafetensorsTensors,
     **dict.fromkeys((".pth", ".pt", ".bin", ".ckpt", ".pth.tar"), archives.TorchTensors),
-    ".weights.h5": KerasTensors,
+    ".weights.h5": open_h5,
     ".keras": KerasTensors,
-    **dict.fromkeys(SUFFIXES, ShardedTensors),
+    **dict.fromkeys(SUFFIXES, open_shards),
 }
 # Each takes `(path, (name, array) pairs, note)`. A `.weights.h5` also needs its groups: see
 # `keras_h5.write_h5`.

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from vit_keras.support import extras
-from vit_keras.support.checks import short
+from vit_keras.support.checks import LARGEST_JSON_BYTES, DamagedFile, short
 from vit_keras.support.files import is_zip
 from vit_keras.weights.containers import checks
-from vit_keras.weights.containers.checks import DamagedFile, Reader, readable
+from vit_keras.weights.containers.checks import Reader, readable
 
 CHUNK_BYTES = 2**20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
@@ -26,7 +26,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabyte
 class _Limited(io.FileIO):
     """A file that limits the size of each read until the directory of its archive is read."""
 
-    limit: int | None = checks.LARGEST_JSON_BYTES
+    limit: int | None = LARGEST_JSON_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
         left = os.fstat(self.fileno()).st_size - self.tell()

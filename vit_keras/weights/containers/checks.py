@@ -3,13 +3,13 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from vit_keras.support import checks, extras
-from vit_keras.support.checks import DamagedFile, listed
+from vit_keras.support import extras
+from vit_keras.support.checks import LARGEST_JSON_BYTES, DamagedFile, listed, parse_json
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers.h5_names import DIGEST as KEY
 
@@ -83,35 +83,6 @@ def fits(array: np.ndarray, dtype: str) -> bool:
         return bool(np.isfinite(np.asarray(array).astype(dtype)).all())
 
 
-# The names and numbers of 100,000 classes take less, and so do the headers and directories of
-# published files. The parsed objects take up to 25 times as much memory as the text.
-LARGEST_JSON_BYTES = 2**23
-
-
-def parse_json(content: str | bytes, label: str, kind: Any = dict) -> Any:
-    """Parses JSON.
-
-    Args:
-        content: The text, as str or as UTF-8 bytes.
-        label: A description of the content and its place, for messages.
-        kind: The type of the content, as in `support.checks.parse_json`.
-
-    Raises:
-        DamagedFile: The content is not JSON, is too long or too deeply nested, has another type, or
-            has a name twice in an object.
-    """
-    if len(content) > LARGEST_JSON_BYTES:
-        raise DamagedFile(
-            f"{label} must have at most {LARGEST_JSON_BYTES} bytes. Received: {len(content)} bytes"
-        )
-    return checks.parse_json(content, label, kind)
-
-
-def read_json(path: str, kind: Any = dict) -> Any:
-    """Like `parse_json`, but for the content of a file."""
-    return checks.read_json(path, kind, largest_bytes=LARGEST_JSON_BYTES)
-
-
 # Errors that parsers and constructors raise for content of an unknown form.
 FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 
@@ -165,18 +136,18 @@ class Reader:
 
     Attributes:
         shapes: The shape of each tensor, by name.
-        metadata: Other information in the file.
-        elsewhere: The path of the other file that holds a tensor, by the name of the tensor.
-        digests: This package's SHA-256 and the note that it covers, by the path of the file that
-            carries them.
+        config: The configuration of the model in the file; empty without one.
+        note: This package's note about the model; "" without one.
+        digest: This package's SHA-256 of the note and the tensors, or None.
+        parts: The files that hold the tensors, if there are several.
     """
 
     def __init__(self, path: str):
         self.path = path
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.metadata: dict[str, str] = {}
-        self.elsewhere: dict[str, str] = {}
-        self.digests: dict[str, tuple[str, str]] = {}
+        self.config: dict[str, Any] = {}
+        self.note, self.digest = "", None
+        self.parts: list[Reader] = []
         self.stack = contextlib.ExitStack()
         check_arrived(path)
         try:
@@ -188,30 +159,39 @@ class Reader:
     def _open(self) -> None:
         raise NotImplementedError
 
-    @property
-    def config(self) -> dict:
-        """The configuration of the model in the file; empty without one."""
-        return {}
-
     def raw(self, name: str) -> np.ndarray:
         """Returns a tensor in the file's type; checks the container's checksum."""
         raise NotImplementedError
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as a floating-point array."""
-        return as_float(self.raw(name), name, self.file_of(name))
+        return as_float(self.raw(name), name, self.path)
 
     def read_all(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Returns tensors as floating-point arrays, by name."""
         return {name: self.read(name) for name in names}
 
-    def file_of(self, name: str) -> str:
-        """Returns the path of the file that holds a tensor."""
-        return self.elsewhere.get(name, self.path)
-
     def close(self) -> None:
         """Closes the file."""
         self.stack.close()
+
+
+class Together(Reader):
+    """Reads several files as one; in messages, `path` stands for all of them."""
+
+    def __init__(self, path: str, paths: Iterable[str], reader: Callable[[str], Reader]):
+        self.paths, self.reader = paths, reader
+        super().__init__(path)
+
+    def _open(self):
+        for path in self.paths:
+            part = self.stack.enter_context(contextlib.closing(self.reader(path)))
+            self.parts.append(part)
+            self.shapes |= part.shapes
+        self.holders = {name: part for part in self.parts for name in part.shapes}
+
+    def raw(self, name):
+        return self.holders[name].raw(name)
 
 
 def check_tensors(
@@ -231,26 +211,27 @@ def check_tensors(
         DamagedFile: If a tensor or a file is damaged, or if a tensor has another type.
         ValueError: If a number is not finite.
     """
-    path, used = tensors.path, dict.fromkeys(tensors.shapes if used is None else used)
-    hashed = {file: hashlib.sha256(note.encode()) for file, (_, note) in tensors.digests.items()}
-    infinite, largest = [], 0.0
-    for name in sorted(tensors.shapes) if hashed else used:
-        array, file = tensors.raw(name), tensors.file_of(name)
-        if file in hashed:
-            _add(hashed[file], name, array)
-        if name in used and not (integers and array.dtype.kind in "iub"):
-            array = as_float(array, name, path)
-            bound = float(np.maximum(array.max(initial=0), -array.min(initial=0)))  # NaN of NaN
-            if not np.isfinite(bound):
-                infinite.append(name if file == path else f"{name} in {file!r}")
-            largest = max(largest, bound)
-        del array  # otherwise it keeps the last memory map open
-    for file, result in hashed.items():
-        if result.hexdigest() != tensors.digests[file][0]:
-            raise DamagedFile(f"{file!r} is damaged: its SHA-256 is not the recorded one. {REMEDY}")
+    used, infinite, largest = set(tensors.shapes if used is None else used), [], 0.0
+    for part in tensors.parts or [tensors]:
+        hashed = hashlib.sha256(part.note.encode())
+        for name in sorted(part.shapes if part.digest is not None else used & part.shapes.keys()):
+            array = part.raw(name)
+            if part.digest is not None:
+                _add(hashed, name, array)
+            if name in used and not (integers and array.dtype.kind in "iub"):
+                array = as_float(array, name, part.path)
+                bound = float(np.maximum(array.max(initial=0), -array.min(initial=0)))  # NaN of NaN
+                if not np.isfinite(bound):
+                    infinite.append(f"{name} in {part.path!r}" if tensors.parts else name)
+                largest = max(largest, bound)
+            del array  # otherwise it keeps the last memory map open
+        if part.digest not in (None, hashed.hexdigest()):
+            raise DamagedFile(
+                f"{part.path!r} is damaged: its SHA-256 is not the recorded one. {REMEDY}"
+            )
     if infinite:
         raise ValueError(
-            f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "
+            f"Weights must be finite numbers. Received: {tensors.path!r}, where these hold NaN or "
             f"infinity: {listed(infinite)}. The training that wrote them may have diverged"
         )
     return largest
@@ -295,10 +276,9 @@ class SafetensorsTensors(Reader):
             text = file.read(min(length, LARGEST_JSON_BYTES + 1))
             header = parse_json(text, f"The header of {self.path!r}")
         self._mapped()  # checks the header against the file
-        self.metadata = header.pop("__metadata__", None) or {}
+        metadata = header.pop("__metadata__", None) or {}
+        self.note, self.digest = metadata.get(NOTE_KEY, ""), metadata.get(KEY)
         self.shapes = {name: tuple(tensor["shape"]) for name, tensor in header.items()}
-        if KEY in self.metadata:
-            self.digests[self.path] = self.metadata[KEY], self.metadata.get(NOTE_KEY, "")
 
     def _mapped(self):
         with readable(NO_FILE.format(self.path)):

@@ -7,12 +7,12 @@ groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
 
 import io
 import math
-import os
 import subprocess
 import sys
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from vit_keras.support import extras
+from vit_keras.support.checks import DamagedFile, parse_json
 from vit_keras.weights.containers import archives, checks, h5_names
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
@@ -29,42 +29,24 @@ class KerasTensors(checks.Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
     def _open(self):
-        self.h5py = extras.require("h5py")
-        self.data: dict[str, Any] = {}
-        source: Any = self.path
+        h5py, source = extras.require("h5py"), self.path
         if self.path.endswith(".keras"):
             with archives.opened(self.path, "Keras file") as archive:  # compares the checksums
-                self.metadata["config"] = archive.read("config.json").decode()
+                text = archive.read("config.json")
                 source = io.BytesIO(archive.read("model.weights.h5"))
-        self._add(source, self.path)
-        folder, name = os.path.split(self.path)
-        head = os.path.join(folder, "task.weights.h5")  # of a KerasHub preset
-        if name == "model.weights.h5" and os.path.isfile(head):
-            self.elsewhere |= dict.fromkeys(self._add(head, head), head)
+            label = f"The configuration in {self.path!r}"
+            self.config = parse_json(text, label, Described)
+        else:
+            check_names(self.path, NO_FILE.format(self.path))
+        with checks.readable(NO_FILE.format(self.path)):
+            file = self.stack.enter_context(h5py.File(source, "r"))
+            variables, self.digest = h5_names.names(file)
+            self.data = {name: file[place] for name, place in variables.items()}
         checks.check_claim(self.path, sum(map(_claimed_bytes, self.data.values())))
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
 
-    def _add(self, source, path):
-        """Opens an HDF5 file; returns the names of its variables."""
-        if isinstance(source, str):
-            check_names(path, NO_FILE.format(path))
-        with checks.readable(NO_FILE.format(path)):
-            file = self.stack.enter_context(self.h5py.File(source, "r"))
-            variables, digest = h5_names.names(file)
-            self.data |= {name: file[place] for name, place in variables.items()}
-        if digest is not None:
-            self.digests[path] = digest, ""
-        return list(variables)
-
-    @property
-    def config(self) -> dict:
-        """As in `Reader`; raises DamagedFile if it is not the configuration of a model."""
-        text = self.metadata.get("config", "{}")
-        label = f"The configuration in {self.path!r}"
-        return checks.parse_json(text, label, Described).get("config", {})
-
     def raw(self, name):
-        with checks.readable(f"{name!r} in {self.file_of(name)!r} is damaged"):
+        with checks.readable(f"{name!r} in {self.path!r} is damaged"):
             return self.data[name][()]
 
 
@@ -84,7 +66,7 @@ def check_names(path: str, fault: str) -> None:
         done = subprocess.run(command, capture_output=True, timeout=seconds, text=True)
         if done.returncode or done.stdout:
             reason = done.stdout.strip() or f"HDF5's library ended with {done.returncode}"
-            raise checks.DamagedFile(f"{fault} ({reason})")
+            raise DamagedFile(f"{fault} ({reason})")
 
 
 def _claimed_bytes(dataset):
