@@ -117,9 +117,10 @@ def _kernel_shape(shape):
     return (side, side, 3, shape[1]) if len(shape) == 2 else shape
 
 
-def _grid_of_positions(shape):
-    """Returns the rows and columns of positions `(h, w, D)`; None for `(1, N, D)`."""
-    return tuple(shape[:2]) if shape[0] > 1 else None
+def _grid_of_positions(shapes):
+    """Returns the rows and columns of positions `(h, w, D)`; None for `(1, N, D)` and none."""
+    rows, columns = shapes.get(TOP_POSITIONS, (1, 0))[:2]
+    return (rows, columns) if rows > 1 else None
 
 
 def _positions(arch, names, theirs):
@@ -147,21 +148,22 @@ class BigVision(Google):
     marks = (KERNEL, "Transformer/encoder_norm/scale")
 
     def canonical(self, name):
-        """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
-        name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
+        """Removes prefixes, restores the original numbering and puts the positions at the top."""
+        name = super().canonical(re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name))
         if name in ("t", "b"):  # the temperature and bias of two-tower models
             return f"txt/{name}"
-        if name in (POSITIONS, "Transformer/pos_embedding"):
-            return TOP_POSITIONS
-        return _renumbered(name, LINEN_NAMES)
+        return TOP_POSITIONS if name in (POSITIONS, "Transformer/pos_embedding") else name
 
     def links(self, arch, names, config):
         scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
-        result, start = [], "params/" if names is None else ""
+        result = []
         for path in arch.paths:
-            name = start + _renumbered(published_name(path), LINEN_NAMES)
-            if path == "posembed_input/pos_embedding":
-                result.append(_positions(arch, names, f"{start}{TOP_POSITIONS}"))
+            is_position = path == "posembed_input/pos_embedding"
+            name = TOP_POSITIONS if is_position else published_name(path)
+            if names is None:
+                name = f"params/{_renumbered(name, LINEN_NAMES)}"
+            if is_position:
+                result.append(_positions(arch, names, name))
             elif path == KERNEL:
                 result.append(single(name, path, lambda x: x.reshape(_kernel_shape(x.shape))))
             elif not (scanned and path.startswith("encoderblock_")):
@@ -173,20 +175,18 @@ class BigVision(Google):
         return result
 
     def infer(self, shapes, config):
-        shapes = {_renumbered(name, ORIGINAL_NAMES): shape for name, shape in shapes.items()}
-        shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
-        arguments = sizes(shapes)
-        table, patch_size = shapes.get(TOP_POSITIONS, (1, 0)), arguments["patch_size"]
-        if (grid := _grid_of_positions(table)) is not None:
-            image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
-            return {**arguments, "image_size": image_size}
-        positions = covered_positions(arguments, table[1], covers=("patches", "all"))
+        arguments = sizes({**shapes, KERNEL: _kernel_shape(shapes[KERNEL])})
+        if (grid := _grid_of_positions(shapes)) is not None:
+            pairs = zip(grid, arguments["patch_size"])
+            return {**arguments, "image_size": tuple(side * patch for side, patch in pairs)}
+        _, count = shapes.get(TOP_POSITIONS, (1, 0))[:2]
+        positions = covered_positions(arguments, count, covers=("patches", "all"))
         positions.pop("position_cover", None)  # any slot that is missing is read as zeros
         return arguments | positions
 
     def numerics(self, shapes, config):
         """SigLIPs with text towers and NaFlex models do not crop pictures."""
-        naflex = _grid_of_positions(shapes.get(TOP_POSITIONS, (1, 0))) is not None
+        naflex = _grid_of_positions(shapes) is not None
         is_whole = naflex or any(name.startswith("txt/") for name in shapes)
         crop = None if is_whole else 0.875
         pixels = Preprocessing(antialias=True, crop_fraction=crop, rounding="none")
@@ -199,25 +199,23 @@ class BigVision(Google):
         return {"position_cover": cover, **fixed}
 
 
-# BiT's `.npz` (arXiv 1912.11370) with big_transfer's names; big_vision's names are also read.
-LETTERS = {"1": "a", "2": "b", "3": "c"}  # of the convolutions of a unit
-OURS = ("conv_root", "norm-pre-head/", "head/")
-THEIRS = ("standardized_conv2d", "group_norm/", "head/conv2d/")
-OUR_ROOT, THEIR_ROOT = (f"root_block/{names[0]}/kernel" for names in (OURS, THEIRS))
+# BiT's `.npz` (arXiv 1912.11370). Canonical names are big_vision's; files are written with
+# big_transfer's. These are the names of their layers.
+BIT_ROOT = "root_block/conv_root/kernel"
+BIG_TRANSFER_LAYERS = {
+    "root_block/conv_root": "root_block/standardized_conv2d",
+    "conv_proj": "a/proj/standardized_conv2d",
+    **{f"conv{i}": f"{letter}/standardized_conv2d" for i, letter in enumerate("abc", 1)},
+    **{f"gn{i}": f"{letter}/group_norm" for i, letter in enumerate("abc", 1)},
+    "norm-pre-head": "group_norm",
+    "head": "head/conv2d",
+}
+BIG_VISION_LAYERS = {theirs: ours for ours, theirs in BIG_TRANSFER_LAYERS.items()}
 
 
-def big_transfer_name(path: str) -> str:
-    """Returns big_transfer's name, without "resnet/", for the variable with this path."""
-    unit, _, part = path.rpartition("/unit")
-    if not unit:
-        for ours, theirs in zip(OURS, THEIRS):
-            path = path.replace(ours, theirs)
-        return path
-    number, layer, leaf = part.split("/")
-    if layer == "conv_proj":
-        return f"{unit}/unit{number}/a/proj/standardized_conv2d/{leaf}"
-    kind = "standardized_conv2d" if layer.startswith("conv") else "group_norm"
-    return f"{unit}/unit{number}/{LETTERS[layer[-1]]}/{kind}/{leaf}"
+def _with_layer(name: str, layers: dict[str, str]) -> str:
+    """Renames the layer, which precedes the last part of a name."""
+    return re.sub(rf"(?<![\w-])({'|'.join(layers)})(?=/\w+$)", lambda m: layers[m[1]], name)
 
 
 def _head(theirs, ours):
@@ -227,34 +225,30 @@ def _head(theirs, ours):
 
 
 def infer_bit(shapes: dict) -> dict:
-    is_ours = OUR_ROOT in shapes
-    num_classes = shapes.get("head/kernel" if is_ours else "head/conv2d/kernel", (None,))[-1]
-    units = UNITS if is_ours else UNITS.replace("conv1", f"a/{THEIRS[0]}")
-    root = OUR_ROOT if is_ours else THEIR_ROOT
-    return {**resnet_sizes(shapes, root, units, (2, 3)), "num_classes": num_classes}
+    """Returns the arguments of a ResNet from big_vision's names."""
+    num_classes = shapes.get("head/kernel", (None,))[-1]
+    return {**resnet_sizes(shapes, BIT_ROOT, UNITS, (2, 3)), "num_classes": num_classes}
 
 
 class BigTransfer(Format):
     suffixes = (".npz",)
     head = ("head/",)
+    marks = (BIT_ROOT,)
     computes = Numerics(preprocessing=PUBLISHED_PREPROCESSING)
     architecture = ResNetArchitecture
 
-    def detect(self, names):
-        return not names.isdisjoint((OUR_ROOT, THEIR_ROOT))
-
     def canonical(self, name):
-        """Removes prefixes and the numbers of layers."""
+        """Removes prefixes and the numbers of layers, and gives layers big_vision's names."""
         name = re.sub(r"^(params/|opt/target/)?(resnet/)?", "", name)
-        return re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
+        name = re.sub(r"(standardized_conv2d|group_norm)_\d+", r"\1", name)
+        return flax_norm(_with_layer(name, BIG_VISION_LAYERS))
 
     def links(self, arch, names, config):
-        is_ours, prefix = OUR_ROOT in (names or ()), "resnet/" if names is None else ""
         result = []
         for path in arch.paths:
-            name = flax_norm(path) if is_ours else prefix + big_transfer_name(path)
+            written = f"resnet/{_with_layer(path, BIG_TRANSFER_LAYERS)}"
             kind = _head if path == "head/kernel" else _vector if "/gn" in path else single
-            result.append(kind(name, path))
+            result.append(kind(written if names is None else flax_norm(path), path))
         return result
 
     def infer(self, shapes, config):

@@ -14,7 +14,7 @@ from vit_keras.models.architectures import Numerics, class_for
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import LEARNED, Format, covered_positions
-from vit_keras.weights.formats.google import OUR_ROOT, infer_bit, sizes
+from vit_keras.weights.formats.google import BIT_ROOT, infer_bit, sizes
 from vit_keras.weights.formats.tensor_names import single
 
 
@@ -78,7 +78,7 @@ class Native(Format):
             return {**LEARNED, **with_tuples(model["architecture"])}
         renamed = {"cls/0": "cls", "MAPHead_0/0": "MAPHead_0/probe"}
         named = {renamed.get(k, re.sub("/0$", "/kernel", k)): shape for k, shape in shapes.items()}
-        if OUR_ROOT in named:
+        if BIT_ROOT in named:
             return infer_bit(named)
         arguments = sizes(named, "encoderblock")
         if "dist/0" in shapes:
