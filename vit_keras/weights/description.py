@@ -141,13 +141,13 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     """
     arguments = {"resnet_layers": None, **with_tuples(arguments)}
     family = family_name(arguments, called)
-    alike = [
-        name
-        for name, row in families.VARIANTS.items()
-        if row.family == family and _has_sizes(row, arguments) and _is_alike(row, arguments)
-    ]
+    alike = {
+        name: row
+        for name, row in _alike(arguments).items()
+        if row.family == family and _has_sizes(row, arguments)
+    }
     if alike:
-        return max(alike, key=lambda name: _agreement(families.VARIANTS[name], arguments))
+        return max(alike, key=lambda name: _agreement(alike[name], arguments))
     for name, row in variants.PAPER.items():
         expected = {"resnet_layers": None, "hidden_size": None, **vars(row)}
         expected.pop("num_heads", None)  # some files do not give it
@@ -168,13 +168,14 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
         models, for unnamed ones with the same architecture, and for unknown ones.
     """
     arguments = with_tuples(arguments)
-    alike = [row for row in families.VARIANTS.values() if _is_alike(row, arguments)]
-    key = families.family_called(called)
+    alike, key = _alike(arguments).values(), families.family_called(called)
     if key in {row.family for row in alike}:
         return key
-    is_paper = alike and _options(arguments).keys() == {"prefix"}  # whatever family `called` names
-    if not alike or (is_paper and arguments["classifier"] in ("token", "gap", "gap_norm")):
+    if not alike:
         return None
+    changed = _design(arguments).keys() - {"prefix", "positions"}
+    if not changed and arguments["classifier"] in ("token", "gap", "gap_norm"):
+        return None  # the paper's models, whatever family `called` names
     return max(alike, key=lambda x: (_has_sizes(x, arguments), _agreement(x, arguments))).family
 
 
@@ -185,28 +186,26 @@ def _has_sizes(row, arguments):
     return same and patch in (row.patch_size, (row.patch_size,) * 2)
 
 
-def _is_alike(row, arguments):
-    """Whether a model with these arguments, of any size, computes like the row's model."""
+def _alike(arguments):
+    """Returns the variants, of any size, that compute like a model with these arguments."""
     if arguments.get("resnet_layers") is not None or "classifier" not in arguments:
-        return False
-    expected = row.constructor_arguments()
-    positions = arguments.get("position_embedding", "learned")
-    pools = {"map"} & {arguments["classifier"], expected["classifier"]}
-    return (
-        (not pools or arguments["classifier"] == expected["classifier"])
-        and positions == expected["position_embedding"]
-        and _options(arguments) == _options(expected)
-    )
+        return {}
+    design, rows = _design(arguments), families.VARIANTS.items()
+    return {name: row for name, row in rows if _design(row.constructor_arguments()) == design}
 
 
-def _options(arguments):
-    """Returns the options that decide which weights exist, if different from the paper's."""
-    options = ViTOptions.among(arguments)
+def _design(arguments):
+    """Returns what decides which weights exist, as far as it differs from the paper's models."""
+    options, classifier = ViTOptions.among(arguments), arguments["classifier"]
     changed = {name: value for name, value in options.changed().items() if name not in UNDECIDED}
-    prefix = Prefix.of(arguments["classifier"], options)
-    changed["prefix"] = prefix.names
-    covered = prefix.positions(options.position_cover)
-    if arguments.get("position_embedding", "learned") == "learned" and covered < prefix.count:
+    prefix, positions = (
+        Prefix.of(classifier, options),
+        arguments.get("position_embedding", "learned"),
+    )
+    changed |= {"prefix": prefix.names, "positions": positions}
+    if classifier == "map":
+        changed["pooling"] = classifier
+    if positions == "learned" and prefix.positions(options.position_cover) < prefix.count:
         changed["position_cover"] = True
     if options.layer_scale is not None:
         changed["layer_scale"] = True

@@ -31,23 +31,30 @@ READ = (
 )
 
 
+def _snake_case(name):
+    return re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", name).lower()
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """One of KerasHub's backbones.
 
     Attributes:
         name: The prefix of its class names.
-        groups: The prefix of the names that Keras gives its groups.
         names: The names of its layers, with ".weight" for "/0" and ".bias" for "/1".
         biases: Its options that leave out biases, and patterns for the paths of these biases.
         epsilon: The field with the epsilon, and its default.
     """
 
     name: str
-    groups: str
     names: TensorNames
     biases: Mapping[str, str]
     epsilon: tuple[str, float] = ("layer_norm_epsilon", 1e-6)
+
+    @property
+    def groups(self) -> str:
+        """The prefix of the names that Keras gives its groups."""
+        return _snake_case(self.name)
 
     def is_in(self, names: Collection[str]) -> bool:
         """Whether a file with these names holds such a backbone."""
@@ -56,9 +63,9 @@ class Family:
 
     def object(self, kind: str, fields: dict) -> dict:
         """Returns the entry for a class in a JSON file."""
-        module = re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", kind).lower()
+        name = self.name.lower()
         return {
-            "module": f"keras_hub.src.models.{self.name.lower()}.{self.name.lower()}_{module}",
+            "module": f"keras_hub.src.models.{name}.{name}_{_snake_case(kind)}",
             "class_name": f"{self.name}{kind}",
             "config": fields,
             "registered_name": f"keras_hub>{self.name}{kind}",
@@ -101,12 +108,12 @@ DINOV3_NAMES = TensorNames.of(
 )
 MHA = {"use_mha_bias": "MultiHead.*/bias"}
 MLP = {"use_mlp_bias": "MlpBlock_3/.*/bias"}
-VIT = Family("ViT", "vi_t", VIT_NAMES, {"use_patch_bias": "embedding/bias", **MHA, **MLP})
-DEIT = Family("DeiT", "dei_t", DEIT_NAMES, MHA)
-DINOV2 = Family("DINOV2", "dinov2", DINOV2_NAMES, {})
+VIT = Family("ViT", VIT_NAMES, {"use_patch_bias": "embedding/bias", **MHA, **MLP})
+DEIT = Family("DeiT", DEIT_NAMES, MHA)
+DINOV2 = Family("DINOV2", DINOV2_NAMES, {})
 BIASES = {f"use_{name}_bias": f"{name}/bias" for name in PROJECTIONS}
 BIASES |= {"use_proj_bias": "out/bias", **MLP}
-DINOV3 = Family("DINOV3", "dinov3", DINOV3_NAMES, BIASES, ("layer_norm_eps", 1e-5))
+DINOV3 = Family("DINOV3", DINOV3_NAMES, BIASES, ("layer_norm_eps", 1e-5))
 FAMILIES = (VIT, DEIT, DINOV2, DINOV3)
 # The classes that are read, by the JSON file of a preset that names them.
 CLASSES = {
@@ -234,16 +241,6 @@ def _task(config):
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
 
 
-def _check_reads(name, value, token):
-    """Checks that a head reads the class token, or the mean of the patches without one."""
-    if value != ("token" if token else "gap"):
-        raise ValueError(
-            "A head of KerasHub must read the class token, or the mean of the patches if there is "
-            f"no class token. Received: {name}={value!r} with use_class_token={token}. Save the "
-            "backbone alone with `classifier.backbone.save_to_preset(folder)`"
-        )
-
-
 def _name(activation):
     return activation.get("config") if isinstance(activation, dict) else activation
 
@@ -299,10 +296,15 @@ class KerasHub(Format):
         row = family_of(arch) if names is None else family_in(names)
         fields = config.get("config") or {}
         if "predictions/0" in (names or ()) and arch.num_classes is not None:
-            token = row is not VIT or row.names.cls in names
-            if task := _task(config):
-                _check_reads("pooling", task["pooling"], token)
-            _check_reads("classifier", arch.classifier, token)
+            token, held = row is not VIT or row.names.cls in names, arch.classifier
+            read = {held, _task(config).get("pooling", held)} - {"token" if token else "gap"}
+            if read:
+                raise ValueError(
+                    "A head of KerasHub must read the class token, or the mean of the patches if "
+                    f"there is no class token. Received: {read.pop()!r} with use_class_token="
+                    f"{token}. Save the backbone alone with "
+                    "`classifier.backbone.save_to_preset(folder)`"
+                )
         registers = fields.get("num_register_tokens", arch.options.num_registers)
         spelled, mask, table = _spelled(row, names, registers)
         result = [_in_keras(row, link) for link in spelled.links(arch, names)]
@@ -345,7 +347,6 @@ class KerasHub(Format):
         if "predictions/0" in shapes:
             del arguments["classifier"]
             if task:
-                _check_reads("pooling", task["pooling"], token)
                 arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
         if image_shape := fields.get("image_shape"):
             channels_last = image_shape[-1] == arguments["channels"]
