@@ -23,7 +23,7 @@ import urllib.request
 
 import keras
 
-from vit_keras.support.files import recover, reserved, sha256
+from vit_keras.support.files import recover, reserved
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import check_tensors
 from vit_keras.weights.hub import local_path
@@ -66,9 +66,9 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
     A file of the Hugging Face hub is downloaded by `local_path`, with the configurations beside it;
     the other arguments are for Google's files. A file gets its name only once it is complete and
-    verified. Its SHA-256 must match the row's; without one, its size must match, its checksums must
-    be right, and its numbers must be finite. After a broken connection, the download continues
-    where it stopped. A download that exceeds the published size is aborted.
+    verified: its size must be the published one, its checksums right, and its numbers finite. After
+    a broken connection, the download continues where it stopped. A download that exceeds the
+    published size is aborted.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
@@ -109,23 +109,17 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 part = hidden / target.name
                 most = int((row.size_mib or 0) * (1 + SIZE_TOLERANCE) * 2**20) or LARGEST_BYTES
                 _download(url, part, target, timeout, retries, most)
-                fault = _fault(row, part)
                 try:
+                    _check_size(row, part)
                     with contextlib.closing(NpzTensors(str(part))) as tensors:
                         check_tensors(tensors, integers=True)
                 except ValueError as error:
-                    fault = fault or f"is damaged ({error})"
-                if fault:
                     raise ValueError(
-                        f"{url} is not the published file: what arrived {fault}. It was removed. "
-                        "If this persists, the server or a proxy is sending another file"
-                    )
+                        f"{url} is not the published file: {error}. What arrived was removed. If "
+                        "this persists, the server or a proxy is sending another file"
+                    ) from error
                 os.replace(part, target)
-    if fault := _fault(row, target):
-        raise ValueError(
-            f"{str(target)!r} is not the published file: it {fault}. Remove it, and it will be "
-            "downloaded again"
-        )
+    _check_size(row, target)
     return str(target)
 
 
@@ -188,14 +182,13 @@ def _receive(url, response, file, most):
     os.fsync(file.fileno())
 
 
-def _fault(row, path):
-    """Returns what is wrong with the size or the SHA-256 of a file, or None."""
-    if row.sha256 is not None and (digest := sha256(path)) != row.sha256:
-        return f"has SHA-256 {digest}, but the table of published files says {row.sha256}"
+def _check_size(row, path):
     size_mib, said = os.path.getsize(path) / 2**20, row.size_mib
-    if row.sha256 is None and said and abs(size_mib / said - 1) > SIZE_TOLERANCE:
-        return f"has {size_mib:.3g} MiB, but the published file has {said} MiB"
-    return None
+    if said and abs(size_mib / said - 1) > SIZE_TOLERANCE:
+        raise ValueError(
+            f"{str(path)!r} has {size_mib:.3g} MiB, but the published file has {said} MiB. Remove "
+            "it, and it will be downloaded again"
+        )
 
 
 def _say(message):

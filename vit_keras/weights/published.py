@@ -67,7 +67,6 @@ class PublishedFile:
             a head.
         representation_size: The width of its `pre_logits` layer, or None without such a layer.
         size_mib: The size of the file in MiB, rounded as published.
-        sha256: The SHA-256 of the file.
         accuracies: The accuracies of exactly this file, not of another file of the same model.
         format: The format of the file, "google", "bit", "timm" or "huggingface".
         license: The license of the weights.
@@ -82,7 +81,6 @@ class PublishedFile:
     num_classes: int | None
     representation_size: int | None = None
     size_mib: int | float | None = None
-    sha256: str | None = None
     accuracies: tuple[Accuracy, ...] = ()
     format: str = "google"
     license: str = "Apache-2.0"
