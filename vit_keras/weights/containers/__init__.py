@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TypedDict
 
-from vit_keras.support.checks import DamagedFile, is_text, listed, read_json, short
+from vit_keras.support.checks import DamagedFile, is_text, read_json, short
 from vit_keras.support.files import is_plain
 from vit_keras.weights.containers import archives, checks
 from vit_keras.weights.containers.checks import Reader, Together
@@ -24,45 +24,30 @@ class Index(TypedDict):
     weight_map: dict[str, str]
 
 
-def read_index(path: str) -> dict[str, str]:
-    """Reads an index: `{name of a tensor: name of its shard}`.
+def shards_of(path: str) -> list[str]:
+    """Returns the names of the shards in an index; an empty list for any other file.
 
     Raises:
         DamagedFile: The file is not an index, or names a file outside its folder or one of another
             kind.
     """
-    shards, suffix = read_json(path, Index)["weight_map"], _suffix(path)
+    if not path.endswith(SUFFIXES):
+        return []
+    names, suffix = {*read_json(path, Index)["weight_map"].values()}, _suffix(path)
     is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
-    others = [name for name in shards.values() if not (is_beside(name) and name.endswith(suffix))]
-    if others or not shards:
+    others = [name for name in names if not (is_beside(name) and name.endswith(suffix))]
+    if others or not names:
         raise DamagedFile(
             f"The index {path!r} must name a {suffix} file in its own folder for each tensor. "
             f"Received: {short(others)}"
         )
-    return shards
+    return sorted(names)
 
 
-def shards_of(path: str) -> list[str]:
-    """Returns the names of the shards in an index; an empty list for any other file."""
-    return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
-
-
-def open_shards(path: str) -> Together:
-    """Opens the shards that an index names.
-
-    Raises:
-        DamagedFile: A tensor is not in the shard that the index names, or in another one, too.
-    """
-    beside = lambda name: os.path.join(os.path.dirname(path), name)
-    tensors = Together(path, map(beside, shards_of(path)), READERS[_suffix(path)])
-    held = {(name, os.path.basename(part.path)) for part in tensors.parts for name in part.shapes}
-    if faults := sorted(name for name, _ in held ^ {*read_index(path).items()}):
-        tensors.close()
-        raise DamagedFile(
-            f"Each tensor must be in the shard that {path!r} names, and in no other. "
-            f"Misplaced: {listed(faults)}. Download the index and its shards again"
-        )
-    return tensors
+def open_shards(path: str) -> Reader:
+    """Opens the shards that an index names."""
+    shards = [os.path.join(os.path.dirname(path), name) for name in shards_of(path)]
+    return Together(path, shards, READERS[_suffix(path)])
 
 
 def open_h5(path: str) -> Reader:

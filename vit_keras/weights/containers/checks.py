@@ -187,6 +187,11 @@ class Together(Reader):
         for path in self.paths:
             part = self.stack.enter_context(contextlib.closing(self.reader(path)))
             self.parts.append(part)
+            if twice := sorted(self.shapes.keys() & part.shapes):
+                raise DamagedFile(
+                    f"The files of {self.path!r} must have each tensor once. Received: "
+                    f"{listed(twice)} twice. Download them again"
+                )
             self.shapes |= part.shapes
         self.holders = {name: part for part in self.parts for name in part.shapes}
 
