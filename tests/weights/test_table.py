@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 ALL_ROWS = list(published.PUBLISHED_FILES.values())
 ROWS = [row for row in ALL_ROWS if row.format in ("google", "bit")]
-FAMILY_ROWS = list(published.family_rows())
+FAMILY_ROWS = [row for row in ALL_ROWS if row not in ROWS]
 HYBRIDS = {"R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32"}
 RESNETS = {"R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"}
 
@@ -79,9 +79,8 @@ def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng)
     assert len(server.requests) == 1  # the second model reads the cache
 
 
-def test_rows_of_families_are_in_the_table_and_well_formed():
+def test_rows_of_families_are_well_formed():
     for row in FAMILY_ROWS:
-        assert published.PUBLISHED_FILES[row.variant, row.weights] == row
         assert re.fullmatch(r"https://huggingface\.co/[\w.-]+/[\w.-]+/resolve/main/[\w.]+", row.url)
         assert row.license
     assert len({row.path for row in FAMILY_ROWS}) == len(FAMILY_ROWS)
