@@ -5,7 +5,6 @@ JSON files records neither what the classifier reads, nor its activation, nor th
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -127,7 +126,8 @@ NUMBERED_NAMES = pairs(
     "embeddings=layers/{}_embedding encoder=layers/{}_encoder layernorm=layers/layer_normalization "
     "ln=layer_norm ln_1=layer_norm_1 ln_2=layer_norm_2 query=query_dense key=key_dense "
     "value=value_dense attention_output=output_dense output=dense q_proj=query_dense "
-    "k_proj=key_dense v_proj=value_dense o_proj=output_dense"
+    "k_proj=key_dense v_proj=value_dense o_proj=output_dense pre_logits=layers/dense "
+    "predictions=layers/dense"
 )
 
 
@@ -152,17 +152,15 @@ def check_preset(name: str, content: dict[str, Any], path: str) -> None:
         raise ValueError(f"{READ}. Received: {path!r} with {short(said)}")
 
 
-def _groups(row, part, pre_logits):
-    if match := re.fullmatch(r"(?:transformer_block|layers)_(\d+)", part):
+def _groups(row, layer, pre_logits):
+    """Returns the groups of a layer in Keras' file, joined by "/"."""
+    if match := re.fullmatch(r"(?:transformer_block|layers)_(\d+)", layer):
         index = int(match[1]) - row.names.first
-        kinds = ("encoder_block", "encoder_layers") if row.names.first else ("layer", "layers")
-        key = f"{row.groups}_{kinds[0]}" + (f"_{index}" if index else "")
-        return [(kinds[1], None), (key, part)]
-    if part in ("pre_logits", "predictions"):
-        second = part == "predictions" and pre_logits
-        return [("layers", None), ("dense_1" if second else "dense", part)]
-    *outer, key = NUMBERED_NAMES.get(part, part).format(row.groups).split("/")
-    return [(container, None) for container in outer] + [(key, part)]
+        kind = "encoder_layers/{}_encoder_block" if row.names.first else "layers/{}_layer"
+        return kind.format(row.groups) + (f"_{index}" if index else "")
+    if layer == "predictions" and pre_logits:
+        return "layers/dense_1"
+    return NUMBERED_NAMES.get(layer, layer).format(row.groups)
 
 
 def _backbone(row, arch):
@@ -435,12 +433,13 @@ class KerasHub(Format):
         row, nests = family_in(names), "predictions/0" in names and not folder
         files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
         for name in names:
-            *layers, _ = name.split("/")
+            layers = name.split("/")[:-1]
             backbone = re.fullmatch(BACKBONE, layers[0])
-            of_layers = (_groups(row, layer, "pre_logits/0" in names) for layer in layers)
-            groups = [*itertools.chain.from_iterable(of_layers)]
-            if backbone and nests:
-                groups = [("layers", None), (f"{row.groups}_backbone",) * 2, *groups]
+            groups = [("layers", None), (f"{row.groups}_backbone",) * 2]
+            groups = groups if backbone and nests else []
+            for layer in layers:
+                *outer, key = _groups(row, layer, "pre_logits/0" in names).split("/")
+                groups += [*((container, None) for container in outer), (key, layer)]
             file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
             files.setdefault(file, {})[name] = groups
         return files
