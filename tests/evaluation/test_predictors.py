@@ -132,6 +132,8 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     assert predictor.preprocessing.interpolation == "bilinear" and predictor.gives_probabilities
     logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "logits.onnx", 2))
     assert not logits.gives_probabilities and logits.class_names is None  # means of pixels
+    logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "any.onnx", 2, side="side"), 8)
+    assert logits.input_shape == (8, 8, 3) and not logits.gives_probabilities
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
 

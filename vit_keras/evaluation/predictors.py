@@ -365,7 +365,7 @@ def _open_exported(path, image_size, features):
     told = {} if features else with_tuples((inside | manifest).get("task", {}))
     task = Task(**(told or ({"kind": "boxes"} if exported.gives_boxes else {})))
     output = output or ("boxes" if exported.gives_boxes else None)
-    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
+    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape)
     return Predictor(
         run,
         shape,
@@ -413,9 +413,9 @@ def _one_hot(run, count):
     return lambda images: np.eye(count, dtype="float32")[np.asarray(run(images), "int64")]
 
 
-def _gives_probabilities(exported):
+def _gives_probabilities(exported, shape):
     """Whether an exported file's outputs for noise are probabilities."""
-    noise = np.random.default_rng(0).integers(0, 256, (4, *exported.input_shape), dtype="uint8")
+    noise = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype="uint8")
     outputs = exported(noise)
     return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
 
