@@ -341,11 +341,9 @@ def open_predictor(
 def _open_exported(path, image_size, features):
     with command_line.quiet():
         exported = runtimes.open(path)
-    (folder, manifest), inside = _manifest_of(path), {}
-    if exported.note:
-        inside = parse_json(exported.note, f"The task in {os.fspath(path)!r}", Note, REMEDY)
-    preprocessing, dtype, shape = _images_of(path, exported, manifest, inside, image_size)
-    output, labels = (inside | manifest).get("output"), folder / "labels.txt"
+    told = {"output": "boxes", "task": {"kind": "boxes"}} if exported.gives_boxes else {}
+    told |= _description(path, exported.note)
+    output, names = told.get("output"), None if features else told.get("names")
     if (output == "features") != features:
         needed, received = ("features", "classes") if features else ("classes", "features")
         raise ValueError(
@@ -353,71 +351,31 @@ def _open_exported(path, image_size, features):
             f"Export it again{' with --output features' if features else ''}, or give the run or "
             "the checkpoint that it was made from"
         )
-    names = None if features else inside.get("names")
-    if labels.is_file() and not features:
-        names = read_text(labels, REMEDY).splitlines()
-    run: Callable[[np.ndarray], np.ndarray] = exported
-    if dtype == "uint8":
-        run = lambda images: exported(to_levels(images, 255))
-    num_outputs = exported.num_outputs
-    if output == "mask" and names is not None:
-        num_outputs, run = len(names), _one_hot(run, len(names))
-    told = {} if features else with_tuples((inside | manifest).get("task", {}))
-    task = Task(**(told or ({"kind": "boxes"} if exported.gives_boxes else {})))
-    output = output or ("boxes" if exported.gives_boxes else None)
-    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape)
+    preprocessing, shape = _images_of(path, exported, told, image_size)
+    read = (lambda images: to_levels(images, 255)) if exported.dtype == "uint8" else np.asarray
+    run = lambda images: exported(read(images))
+    if is_mask := output == "mask":  # its classes become probabilities, which can be resized
+        run = lambda images: np.eye(len(names), dtype="float32")[exported(read(images))]
+    task = Task(**with_tuples(told.get("task", {})))
     return Predictor(
         run,
         shape,
-        num_outputs,
+        len(names) if is_mask else exported.num_outputs,
         preprocessing,
-        final or task.kind == "numbers",
+        output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape),
         names and tuple(names),
         task=task,
-        gives_masks=output == "mask",
+        gives_masks=is_mask,
     )
 
 
-def _images_of(path, exported, manifest, inside, image_size):
-    """Returns the preprocessing of an exported file's images, their type, and `(H, W, C)`."""
-    source = manifest.get("input", {})
-    prepared = not source.get("preprocessing_is_inside", True)
-    depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
-    fields = depth | source.get("preprocessing", {})
-    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
-    shape: tuple[Any, ...] = exported.input_shape
-    dtype = "float32" if prepared else preprocessing.input_type
-    if None in shape:
-        size = source.get("shape") if image_size is None else pair(image_size, "image_size")
-        if size is None:
-            raise ValueError(NEEDS_SIZE.format(repr(os.fspath(path))))
-        shape = (*size[:2], shape[-1])
-    if exported.dtype != dtype or len(shape) != 3:
-        raise ValueError(
-            f"An exported file {'with this' if manifest else 'without a'} manifest.json must take "
-            f"{dtype} images (B, H, W, C). "
-            f"Received: {os.fspath(path)!r}, which takes {exported.dtype} {(None, *shape)}"
-        )
-    if image_size is not None and shape[:2] != pair(image_size, "image_size"):
-        raise ValueError(
-            f"`image_size` must be the exported file's. Received: image_size={image_size} for "
-            f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
-        )
-    if not prepared:  # the file scales pixels itself
-        preprocessing = preprocessing.unscaled()
-    return preprocessing, dtype, shape
-
-
-def _one_hot(run, count):
-    """Turns a file's masks `(B, H, W)` into probabilities `(B, H, W, K)`, which can be resized."""
-    return lambda images: np.eye(count, dtype="float32")[np.asarray(run(images), "int64")]
-
-
-def _gives_probabilities(exported, shape):
-    """Whether an exported file's outputs for noise are probabilities."""
-    noise = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype="uint8")
-    outputs = exported(noise)
-    return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
+def _description(path, note):
+    """Joins what an exported file says about itself, its `manifest.json` and its `labels.txt`."""
+    told = parse_json(note or "{}", f"The task in {os.fspath(path)!r}", Note, REMEDY)
+    folder, manifest = _manifest_of(path)
+    if (labels := folder / "labels.txt").is_file():
+        told["names"] = read_text(labels, REMEDY).splitlines()
+    return told | manifest
 
 
 def _manifest_of(path):
@@ -428,3 +386,39 @@ def _manifest_of(path):
         if path.relative_to(folder).as_posix() in [row.get("file") for row in manifest["files"]]:
             return folder, manifest
     return path.parent, {}
+
+
+def _images_of(path, exported, told, image_size):
+    """Returns the preprocessing of an exported file's images, and their shape `(H, W, C)`."""
+    source, size = told.get("input", {}), None
+    depth = {name: told[name] for name in ("levels", "bands") if name in told}
+    fields = with_tuples(depth | source.get("preprocessing", {}))
+    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **fields)
+    if image_size is not None:
+        size = pair(image_size, "image_size")
+    shape, dtype = exported.input_shape, "float32"
+    if source.get("preprocessing_is_inside", True):
+        dtype, preprocessing = preprocessing.input_type, preprocessing.unscaled()
+    if None in shape:
+        if (sides := size or source.get("shape")) is None:
+            raise ValueError(NEEDS_SIZE.format(repr(os.fspath(path))))
+        shape = (*sides[:2], shape[-1])
+    if exported.dtype != dtype or len(shape) != 3:
+        raise ValueError(
+            f"An exported file must take {dtype} images (B, H, W, C), uint8 unless its "
+            f"manifest.json says otherwise. Received: {os.fspath(path)!r}, which takes "
+            f"{exported.dtype} {(None, *shape)}"
+        )
+    if size not in (None, shape[:2]):
+        raise ValueError(
+            f"`image_size` must be the exported file's. Received: image_size={image_size} for "
+            f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
+        )
+    return preprocessing, shape
+
+
+def _gives_probabilities(exported, shape):
+    """Whether an exported file's outputs for noise are probabilities."""
+    noise = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype="uint8")
+    outputs = exported(noise)
+    return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
