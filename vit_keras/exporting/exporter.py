@@ -202,41 +202,30 @@ class Job:
 
 
 class File:
-    """A file of an export: what to make, how it went, and its row in the manifest.
+    """A file of an export.
 
     Args:
         format: A row of `TARGETS`.
         precision: One of its precisions.
         folder: Where to write the file.
+        plan: The export's `Plan`.
 
     Attributes:
         source: The format whose float32 file this one is made from; None if made from the model.
         whole: The path, or its folder for OpenVINO, which writes two files.
-        numbers: How many numbers the source holds, if its format differs; otherwise None.
+        batch: The images per call; None for any number.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """
 
-    def __init__(self, format: str, precision: str, folder: pathlib.Path):
-        self.format, self.precision, self.folder = format, precision, folder
-        self.target = TARGETS[format]
-        self.make = self.target.precisions[precision]
+    def __init__(self, format: str, precision: str, folder: pathlib.Path, plan: Plan):
+        self.format, self.precision, self.target = format, precision, TARGETS[format]
         is_first = (format, precision) == (self.target.source, "fp32")
         self.source = None if is_first else self.target.source
         self.path = folder / self.target.name(precision)
         self.whole = self.path.parent if self.path.suffix == ".xml" else self.path
-        self.numbers: int | None = None
+        self.batch = None if plan.dynamic_batch else plan.batch or self.target.batch
         self.fault, self.row = "", dict[str, Any]()
-
-    def attempt(self, step: Callable, *arguments) -> None:
-        """Calls `step(file, *arguments)` unless the file already failed; records why it fails."""
-        if not self.fault:
-            try:
-                step(self, *arguments)
-            except Exception as error:  # each library raises its own errors
-                kind, text = type(error).__name__, str(error).strip()
-                is_plain = isinstance(error, ValueError) and text
-                self.fault = text if is_plain else f"{kind}: {text}"
 
 
 def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[File], list[str]]:
@@ -251,24 +240,20 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     plan, made = job.plan, []
     for format in dict.fromkeys(plan.formats):
         precisions = dict.fromkeys(plan.precisions or TARGETS[format].default)
-        made += [File(format, precision, folder) for precision in precisions]
+        made += [File(format, precision, folder, plan) for precision in precisions]
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        sources = {file.format: file for file in made if file.precision == "fp32"}
-        for format in sorted({file.source for file in made if file.source} - {*sources}):
-            sources[format] = File(format, "fp32", scratch)
-        # Files in float32 come first, since int8 changes a model's layers.
-        every = [*sources.values(), *(file for file in made if file.precision != "fp32")]
-        for file in every:
-            file.path.parent.mkdir(parents=True, exist_ok=True)
-        _convert(job, [file for file in every if file.source is None], scratch)
-        for file in made:
-            if file.source:
-                file.attempt(_derive, job, sources[file.source])
-    for file in made:
-        file.attempt(_finish, job)
+        floats = {file.format: file for file in made if file.precision == "fp32"}
+        for format in sorted({file.source for file in made if file.source} - {*floats}):
+            floats[format] = File(format, "fp32", scratch, plan)
+        others = [file for file in made if file.precision != "fp32"]
+        # Float32 files are converted first, since int8 changes a model's layers, and completed
+        # last, since others are made from them as they are.
+        _convert(job, [x for x in (*floats.values(), *others) if x.source is None], scratch)
+        for file in (*others, *(file for file in floats.values() if file in made)):
+            file.fault = file.fault or fault_of(_complete, file, job, floats)
     failed = [file for file in made if file.fault]
-    lines = [f"{x.path.relative_to(folder)}: {' '.join(x.fault.split())[:SHOWN]}" for x in failed]
+    lines = [f"{x.target.name(x.precision)}: {' '.join(x.fault.split())[:SHOWN]}" for x in failed]
     if len(failed) == len(made):
         raise ValueError("The export failed:\n" + "\n".join(lines))
     for top in (file.whole for file in failed):
@@ -276,6 +261,16 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
     made = [file for file in made if not file.fault]
     _time(job, made, threads)
     return made, lines
+
+
+def fault_of(step: Callable, *arguments) -> str:
+    """Calls a step of an export; returns why it fails, or an empty text."""
+    try:
+        step(*arguments)
+    except Exception as error:  # each library raises its own errors
+        kind, text = type(error).__name__, str(error).strip()
+        return text if isinstance(error, ValueError) and text else f"{kind}: {text}"
+    return ""
 
 
 def _convert(job, waiting, scratch):
@@ -288,7 +283,7 @@ def _convert(job, waiting, scratch):
     while waiting:
         backend = waiting[0].target.backend
         chosen = [file for file in waiting if file.target.backend == backend]
-        rows = [(file.format, file.precision, str(file.folder)) for file in chosen]
+        rows = [(file.format, file.precision, str(file.path), file.batch) for file in chosen]
         description = {"plan": dataclasses.asdict(job.plan), "files": rows}
         (scratch / "job.json").write_text(json.dumps(description))
         told.write_text("")
@@ -320,64 +315,61 @@ def convert(scratch: str) -> None:
     merging = plan.token_merging, plan.merging_schedule
     rewritten = for_inference(model, *merging, with_attention=plan.attention)
     rewritten = models.with_image_size(rewritten, None) if plan.dynamic_size else rewritten
-    for format, precision, place in job["files"]:
-        file = File(format, precision, pathlib.Path(place))
-        file.attempt(_write, rewritten, plan)
+    for row in job["files"]:
+        fault = fault_of(_write, rewritten, plan, *row)
         with open(folder / "told.txt", "a") as told:
-            told.write(json.dumps(file.fault) + "\n")
+            told.write(json.dumps(fault) + "\n")
 
 
-def _write(file, rewritten, plan):
-    served = file.target.graph(rewritten, plan.graph_output, plan.raw)
-    options = {"opset": plan.opset} if file.format == "onnx" and plan.opset else {}
-    file.make(served, str(file.path), _batch(file, plan), **options)
+def _write(rewritten, plan, format, precision, path, batch):
+    target = TARGETS[format]
+    served = target.graph(rewritten, plan.graph_output, plan.raw)
+    options = {"opset": plan.opset} if format == "onnx" and plan.opset else {}
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    target.precisions[precision](served, path, batch, **options)
 
 
-def _batch(file, plan):
-    """The images per call; None for any number."""
-    return None if plan.dynamic_batch else plan.batch or file.target.batch
-
-
-def _derive(file, job, source):
-    """Makes a file from another; layers that would lose too much stay in float32."""
-    if source.fault:
-        raise ValueError(source.fault)
-    paths = str(source.path), str(file.path)
-    if source.format != file.format:  # OpenVINO converts whole files
-        file.numbers = source.path.stat().st_size // 4
-        file.make(*paths)
-        return
-    is_good = lambda path: job.judge(file.precision, path)[1] is None
-    options = job.inputs[:SENSITIVITY_IMAGES], job.calibration, job.sensitivity
-    excluded, ranking = quantization.quantize_until(file.make, *paths, is_good, *options)
-    numbers, graph = quantization.contents(paths[0])
-    sizes = file.path.stat().st_size, numbers, quantization.GROWTH * graph
-    if not excluded and (fault := quantization.missed(file.precision, *sizes)):
-        raise ValueError(fault)
-    file.row = {"float_layers": excluded} | ({"sensitivity": ranking} if ranking else {})
-
-
-def _finish(file, job):
-    """Writes a file's description into it, compares it with Keras, and fills its row.
+def _complete(file, job, floats):
+    """Makes a file from another, or takes a converted one; describes it, and fills its row.
 
     Raises:
         ValueError: If the file stores its weights in too many bits, or differs too much from
             Keras.
     """
-    name, batch = file.path.relative_to(file.folder).as_posix(), _batch(file, job.plan)
-    row = {"file": name, "format": file.format, "precision": file.precision, "batch": batch}
-    row |= _describe(file, job)
-    row |= manifest.describe_file(file.whole) | {"float_layers": []} | file.row
-    broken = None
-    if file.source != file.format and not row["float_layers"]:  # or `_derive` judged the size
-        numbers = file.numbers or job.model.count_params()
-        broken = quantization.missed(file.precision, row["bytes"], numbers)
+    excluded, ranking, sizes = [], {}, [job.model.count_params()]
+    if file.source:
+        excluded, ranking, sizes = _derive(file, job, floats[file.source])
+    row = {"file": file.target.name(file.precision), "format": file.format}
+    row |= {"precision": file.precision, "batch": file.batch, **_describe(file, job)}
+    row |= {**manifest.describe_file(file.whole), "float_layers": excluded}
+    row |= {"sensitivity": ranking} if ranking else {}
+    broken = None if excluded else quantization.missed(file.precision, row["bytes"], *sizes)
     if not broken and file.target.is_readable:
         compared, broken = job.judge(file.precision, file.path)
         row |= compared
     if broken:
         raise ValueError(broken)
     file.row = row
+
+
+def _derive(file, job, source):
+    """Makes a file from another; layers that would lose too much stay in float32.
+
+    Returns:
+        These layers, their ranking, and how many numbers and other bytes the file may hold.
+    """
+    if source.fault:
+        raise ValueError(source.fault)
+    make, paths = file.target.precisions[file.precision], (str(source.path), str(file.path))
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    if source.format != file.format:  # OpenVINO converts whole files
+        make(*paths)
+        return [], {}, [source.path.stat().st_size // 4]
+    is_good = lambda path: job.judge(file.precision, path)[1] is None
+    options = job.inputs[:SENSITIVITY_IMAGES], job.calibration, job.sensitivity
+    numbers, graph = quantization.contents(paths[0])
+    sizes = numbers, quantization.GROWTH * graph
+    return *quantization.quantize_until(make, *paths, is_good, *options), sizes
 
 
 def _describe(file, job) -> dict[str, Any]:
