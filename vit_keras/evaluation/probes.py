@@ -7,7 +7,7 @@ and neighbors that vote with weight exp(s / 0.07).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -60,22 +60,16 @@ class LeastSquares:
         return np.concatenate([(x @ kernel + bias).argmax(axis=-1) for x in centered])
 
 
-class Draw(NamedTuple):
-    """A draw of the training images.
-
-    Attributes:
-        images: The ascending indices of all images used for any number of shots and any seed.
-        places: {(shots, seed): positions in `images`}.
-    """
-
-    images: np.ndarray
-    places: dict[tuple[int, int], np.ndarray]
-
-
-def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int) -> Draw:
+def draw(
+    labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int
+) -> tuple[np.ndarray, dict[tuple[int, int], np.ndarray]]:
     """Draws images of each class, once for each of the seeds 0, 1, and so on.
 
     The draw of a larger number of shots contains the draw of a smaller number.
+
+    Returns:
+        The ascending indices of all images used for any number of shots and any seed; and, for each
+        (shots, seed), the positions of its images among them.
 
     Raises:
         ValueError: If a class has fewer images than shots, or if a label is not a class.
@@ -94,7 +88,7 @@ def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int)
         of_class = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
         chosen |= {(n, seed): np.concatenate([i[:n] for i in of_class]) for n in shots}
     images = np.unique(np.concatenate(list(chosen.values())))
-    return Draw(images, {key: np.searchsorted(images, indices) for key, indices in chosen.items()})
+    return images, {key: np.searchsorted(images, indices) for key, indices in chosen.items()}
 
 
 def few_shot(
@@ -123,15 +117,15 @@ def few_shot(
         ValueError: If a class has fewer images than shots.
     """
     features, labels = train
-    drawn = draw(labels, num_classes, shots, seeds)
-    return accuracies(features[drawn.images], labels[drawn.images], drawn, test, num_classes, l2)
+    images, places = draw(labels, num_classes, shots, seeds)
+    return accuracies((features[images], labels[images]), test, num_classes, places, l2)
 
 
-def accuracies(features, labels, drawn, test, num_classes, l2=(L2,)) -> list[dict[str, Any]]:
+def accuracies(train, test, num_classes, places, l2=(L2,)) -> list[dict[str, Any]]:
     """Computes `few_shot` from the features and labels of the drawn images alone."""
-    by_setting: dict[tuple[int, float], list[float]] = {}
-    for (n, _), places in drawn.places.items():
-        solver = LeastSquares(features[places], labels[places], num_classes)
+    (features, labels), by_setting = train, dict[tuple[int, float], list[float]]()
+    for (n, _), chosen in places.items():
+        solver = LeastSquares(features[chosen], labels[chosen], num_classes)
         for strength in l2:
             right = solver.predict(test[0], strength) == test[1]
             by_setting.setdefault((n, strength), []).append(float(right.mean()))
@@ -223,10 +217,10 @@ def evaluate_few_shot(
     """
     _check_kind(dataset)
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
-    drawn = draw(split.labels, classes, shots, seeds)
-    both = split.part(drawn.images), dataset.split(splits[1])
-    (features, labels), test = _features(predictor, dataset, both, batch, representation)
-    return accuracies(features, labels, drawn, test, classes, **options)
+    images, places = draw(split.labels, classes, shots, seeds)
+    both = split.part(images), dataset.split(splits[1])
+    train, test = _features(predictor, both, batch, representation)
+    return accuracies(train, test, classes, places, **options)
 
 
 class FewShotCallback(keras.callbacks.Callback):
@@ -266,8 +260,8 @@ class FewShotCallback(keras.callbacks.Callback):
         **options,
     ):
         super().__init__()
-        self.drawn = draw(split.labels, num_classes, LOGGED, SEEDS)
-        self.train = data.eval_batches(split.part(self.drawn.images), **options)
+        images, self.places = draw(split.labels, num_classes, LOGGED, SEEDS)
+        self.train = data.eval_batches(split.part(images), **options)
         self.test, self.num_classes = test, num_classes
         self.every, self.encoder = every, encoder
         self.features: keras.Model | None = None
@@ -303,7 +297,7 @@ class FewShotCallback(keras.callbacks.Callback):
 
     def _rows(self, features):
         train, test = (predict(features, batches) for batches in (self.train, self.test))
-        return accuracies(*train, self.drawn, test, self.num_classes)
+        return accuracies(train, test, self.num_classes, self.places)
 
 
 def _check_kind(dataset):
@@ -314,7 +308,7 @@ def _check_kind(dataset):
         )
 
 
-def _features(predictor, dataset, splits, batch, representation):
+def _features(predictor, splits, batch, representation):
     """Returns the features and the labels of each split in `splits`."""
     features = feature_model(predictor.keras_model("A probe of features"), representation)
     return [predict(features, predictor.batches(split, batch)) for split in splits]
@@ -322,7 +316,6 @@ def _features(predictor, dataset, splits, batch, representation):
 
 NEIGHBORS = (10, 20)  # DINO's best are 10 and 20
 TEMPERATURE = 0.07
-VOTERS = 4096  # test images whose votes are counted at a time
 
 
 def nearest_neighbors(
@@ -379,17 +372,16 @@ def knn(
     indices, similarities = nearest_neighbors(train[0], test[0], max(neighbors))
     labels = train[1][indices]
     weighted = np.exp((similarities - similarities[:, :1]) / temperature)  # at most 1
-    weights, rows = {"weighted": weighted, "majority": np.ones_like(weighted)}, []
-    for k in neighbors:
-        right = dict.fromkeys(weights, 0)
-        for part in np.array_split(np.arange(len(labels)), -(-len(labels) // VOTERS)):
-            for kind, of_kind in weights.items():
-                votes = np.zeros((len(part), num_classes))
-                voters = np.arange(len(part))[:, None], labels[part, :k]
-                np.add.at(votes, voters, of_kind[part, :k])
-                right[kind] += int((votes.argmax(axis=-1) == test[1][part]).sum())
-        rows.append({"neighbors": k, **{name: n / len(labels) for name, n in right.items()}})
-    return rows
+    weights = {"weighted": weighted, "majority": np.ones_like(weighted)}
+
+    def accuracy(weights, k):
+        votes = (np.bincount(*pair) for pair in zip(labels[:, :k], weights[:, :k]))
+        return float(np.mean([of.argmax() for of in votes] == test[1]))
+
+    return [
+        {"neighbors": k, **{kind: accuracy(of_kind, k) for kind, of_kind in weights.items()}}
+        for k in neighbors
+    ]
 
 
 def unit_length(features: np.ndarray) -> np.ndarray:
@@ -432,7 +424,7 @@ def evaluate_knn(
     """
     _check_kind(dataset)
     both = [dataset.split(name) for name in splits]
-    train, test = _features(predictor, dataset, both, batch, representation)
+    train, test = _features(predictor, both, batch, representation)
     return knn(train, test, len(dataset.class_names), **options)
 
 
