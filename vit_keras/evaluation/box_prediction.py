@@ -1,6 +1,5 @@
 """Predicts, judges and draws boxes around the objects in pictures of any size."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -193,14 +192,7 @@ def _mean(precisions):
     return float(known.mean()) if known.size else None
 
 
-def judge_boxes(
-    predictor: Predictor,
-    split: "data.Split",
-    class_names: Sequence[str],
-    options: TileOptions | None = None,
-    sheet: str | os.PathLike | None = None,
-    answers: tuple[Any, Any] | None = None,
-) -> dict[str, Any]:
+def judge_boxes(predictor, split, class_names, options=None, sheet=None, answers=None):
     """Judges a predictor on a split, with the boxes in the pixels of each picture.
 
     Args:

@@ -305,27 +305,30 @@ def _descending(outputs):
     return np.argsort(-outputs, kind="stable")
 
 
+VIEWS = ("flip", "crops")
 CROP = 7 / 8  # of the image's sides
 CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the center
 
 
-def _over_mirror_images(predictor, images):
-    """Averages over an image and its mirror image; a mirrored image gets the mirrored answer."""
-    images = np.asarray(images)
-    other, plain = (_shares(predictor, x) for x in (images[:, :, ::-1], images))
-    other = other if other.ndim == 2 else other[:, :, ::-1]
-    return (plain + other) / 2
+def _places(view, sides):
+    """Returns the rows and columns of the images themselves, and of each of their views."""
+    whole = slice(None)
+    if view == "flip":
+        return [(whole, whole), (whole, slice(None, None, -1))]
+    crop = np.maximum(np.round(sides * CROP).astype(int), 1)
+    corners = [((sides - crop) * corner).astype(int) for corner in CROPS]
+    crops = [tuple(map(slice, corner, corner + crop)) for corner in corners]
+    return [(whole, whole), *crops]
 
 
-def _over_crops(predictor, images):
-    """Averages over each image and its enlarged crops; for a pixel, over the views that show it."""
+def _over_views(predictor, view, images):
+    """Averages over views of each image; for a pixel, over the views that show it."""
     images = np.asarray(images)
     sides = np.array(images.shape[1:3])
-    crop = np.maximum(np.round(sides * CROP).astype(int), 1)
-    starts = [((sides - crop) * corner).astype(int) for corner in CROPS]
-    places = [(slice(None), slice(None))]
-    places += [(slice(y, y + crop[0]), slice(x, x + crop[1])) for y, x in starts]
-    answers = [_shares(predictor, resize_maps(images[:, *place], sides)) for place in places]
+    places, answers = _places(view, sides), []
+    for place in places:
+        pixels = np.ascontiguousarray(resize_maps(images[:, *place], sides))
+        answers.append(predictor.as_probabilities(np.asarray(predictor.run(pixels), "float32")))
     if answers[0].ndim == 2:
         return np.mean(answers, axis=0, dtype="float64").astype("float32")
     sums, counts = np.zeros(answers[0].shape), np.zeros((*sides, 1))
@@ -333,15 +336,6 @@ def _over_crops(predictor, images):
         counts[place] += 1
         sums[:, *place] += resize_maps(answer, counts[place].shape[:2])
     return (sums / counts).astype("float32")
-
-
-AVERAGES: dict[str, Callable] = {"flip": _over_mirror_images, "crops": _over_crops}
-
-
-def _shares(predictor, images):
-    """Returns probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
-    outputs = predictor.run(np.ascontiguousarray(images))
-    return predictor.as_probabilities(np.asarray(outputs, "float32"))
 
 
 def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
@@ -373,7 +367,7 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         ```
     """
     for view in views:
-        check_choice(view, AVERAGES, "view")
+        check_choice(view, VIEWS, "view")
     if predictor.gives_masks or predictor.task.kind == "boxes":
         raise ValueError(
             "An average over views needs probabilities or numbers. Received: a model of boxes, or "
@@ -381,6 +375,6 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         )
     made = predictor
     for view in sorted(set(views), reverse=True):  # "flip" first, so that crops are mirrored too
-        run = functools.partial(AVERAGES[view], made)
+        run = functools.partial(_over_views, made, view)
         made = dataclasses.replace(made, run=run, gives_probabilities=True, model=None)
     return made

@@ -243,13 +243,7 @@ def predict_masks(
         yield logits.argmax(axis=-1).astype("uint8")
 
 
-def judge_masks(
-    predictor: Predictor,
-    split: "data.Split",
-    class_names: Sequence[str],
-    options: TileOptions | None = None,
-    sheet: str | os.PathLike | None = None,
-) -> dict[str, Any]:
+def judge_masks(predictor, split, class_names, options=None, sheet=None) -> dict[str, Any]:
     """Judges a predictor on a split, each mask at the size of its picture.
 
     Only one batch of pictures is in memory at a time.

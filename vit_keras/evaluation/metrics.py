@@ -52,9 +52,7 @@ def _metrics():
     return extras.require("sklearn.metrics")
 
 
-def report_labels(
-    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
-) -> dict[str, Any]:
+def report_labels(outputs, labels, names, task: Task) -> dict[str, Any]:
     """Judges a multi-label model.
 
     Args:
@@ -138,9 +136,7 @@ def count_pairs(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np
 TOP = 5
 
 
-def report_classes(
-    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
-) -> dict[str, Any]:
+def report_classes(outputs, labels, class_names, task: Task) -> dict[str, Any]:
     """Judges a classifier.
 
     Args:
@@ -175,9 +171,7 @@ def report_classes(
     }
 
 
-def report_numbers(
-    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
-) -> dict[str, Any]:
+def report_numbers(outputs, labels, names, task: Task) -> dict[str, Any]:
     """Judges a model of numbers.
 
     Args:
@@ -203,14 +197,10 @@ def _number_row(name, predicted, true):
     if not known.any():
         return {"name": name, "images": 0, **dict.fromkeys(FIGURES), "points": []}
     true, predicted = true[known], predicted[known]
-    values = (
-        true.mean(),
-        true.std(),
-        metrics.r2_score(true, predicted) if np.ptp(true) else None,
-        metrics.mean_absolute_error(true, predicted),
-        metrics.root_mean_squared_error(true, predicted),
-        (predicted - true).mean(),
-    )
+    r2 = metrics.r2_score(true, predicted) if np.ptp(true) else None
+    mae = metrics.mean_absolute_error(true, predicted)
+    rmse = metrics.root_mean_squared_error(true, predicted)
+    values = true.mean(), true.std(), r2, mae, rmse, (predicted - true).mean()
     numbers = {key: None if v is None else float(v) for key, v in zip(FIGURES, values)}
     points = np.stack([true, predicted], axis=1)[:: -(-len(true) // POINTS)]
     return {"name": name, "images": len(true), **numbers, "points": points.tolist()}
@@ -349,15 +339,13 @@ def read_real_labels(
             "Received: images from TensorFlow Datasets. Give the validation images as folder:PATH"
         )
     order = [int(name[1]) - 1 for name in names if name] if named else range(images)
-    if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
+    count = max(order, default=-1) + 1
+    outside = sorted(set().union(*labels) - set(range(num_classes)))
+    if outside or count > len(labels) or (not named and count != len(labels)):
         raise ValueError(
-            f"{os.fspath(path)!r} must have one list of labels for each image. "
-            f"Received: {len(labels)} lists for {max(order, default=-1) + 1} images"
-        )
-    if outside := sorted(set().union(*labels) - set(range(num_classes))):
-        raise ValueError(
-            f"ReaL labels must lie in [0, {num_classes}), the model's classes. "
-            f"Received: {outside[:5]} in {os.fspath(path)!r}"
+            f"{os.fspath(path)!r} must have, for each image, one list of labels in "
+            f"[0, {num_classes}), the model's classes. Received: {len(labels)} lists for {count} "
+            f"images, with the labels {outside[:5]} outside the classes"
         )
     return [labels[i] for i in order]
 

@@ -129,7 +129,7 @@ class Predictor:
 def filled(
     run: Callable[[np.ndarray], np.ndarray], size: int = 0
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a `run` that fills batches with copies of their last image.
+    """Returns a `run` that fills batches with copies of their images.
 
     It fills them up to `size` or to the largest batch so far, since another number of images would
     recompile the model and change the outputs' last bits. Only the outputs of the given images are
@@ -140,8 +140,8 @@ def filled(
     def run_filled(images):
         nonlocal largest
         largest = max(largest, len(images))
-        more = np.repeat(images[-1:], largest - len(images), axis=0)
-        return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
+        whole = np.resize(images, (largest, *images.shape[1:]))
+        return np.asarray(run(whole), "float32")[: len(images)]
 
     return run_filled
 
@@ -341,8 +341,8 @@ def open_predictor(
 def _open_exported(path, image_size, features):
     with command_line.quiet():
         exported = runtimes.open(path)
-    told = {"output": "boxes", "task": {"kind": "boxes"}} if exported.gives_boxes else {}
-    told |= _description(path, exported.note)
+    boxes = {"output": "boxes", "task": {"kind": "boxes"}} if exported.gives_boxes else {}
+    told: dict[str, Any] = {**boxes, **_description(path, exported.note)}
     output, names = told.get("output"), None if features else told.get("names")
     if (output == "features") != features:
         needed, received = ("features", "classes") if features else ("classes", "features")
@@ -355,12 +355,13 @@ def _open_exported(path, image_size, features):
     read = (lambda images: to_levels(images, 255)) if exported.dtype == "uint8" else np.asarray
     run = lambda images: exported(read(images))
     if is_mask := output == "mask":  # its classes become probabilities, which can be resized
-        run = lambda images: np.eye(len(names), dtype="float32")[exported(read(images))]
+        classes = np.eye(len(told["names"]), dtype="float32")
+        run = lambda images: classes[exported(read(images))]
     task = Task(**with_tuples(told.get("task", {})))
     return Predictor(
         run,
         shape,
-        len(names) if is_mask else exported.num_outputs,
+        len(told["names"]) if is_mask else exported.num_outputs,
         preprocessing,
         output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape),
         names and tuple(names),

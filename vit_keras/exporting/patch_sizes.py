@@ -28,7 +28,6 @@ def export_patch_sizes(
     *,
     images: np.ndarray | None = None,
     labels: np.ndarray | None = None,
-    calibration: np.ndarray | None = None,
     **options,
 ) -> list[dict]:
     """Exports a model once for each patch size, and compares their costs and answers.
@@ -43,7 +42,6 @@ def export_patch_sizes(
         patch_sizes: Patch sides in pixels; the others are compared with the first one.
         images: Images to compare on, `(N, H, W, C)`, as for `export`.
         labels: The classes of `images`, `(N,)`, to measure accuracy too.
-        calibration: As in `export`.
         **options: The other arguments of `export`.
 
     Returns:
@@ -64,22 +62,18 @@ def export_patch_sizes(
     models = {size: with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
     if images is None:
         images = verification.photographs_for(model)
-    rows, first, task = [], None, task_of(model)
+    rows, first, task = list[dict[str, Any]](), None, task_of(model)
     output = "values" if task.kind == "numbers" else "logits"
+    options |= {"images": images, "labels": labels}
     with files.claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
         for size, resized in models.items():
-            compared: dict[str, Any] = {"images": images, "labels": labels}
-            compared |= {"calibration": calibration, **options}
-            written = export(resized, new / f"patch_{size}", **compared)
+            written = export(resized, new / f"patch_{size}", **options)
             inputs = preprocessing_of(resized).normalize(images.astype("float32"))
             logits = np.asarray(for_inference(resized).predict(inputs, verbose=0))
             first = logits if first is None else first
-            row = {
-                "patch_size": size,
-                "grid": list(patch_grid(resized)),
-                "macs": inspection.flops(resized).macs,
-                **verification.compare(logits, first, output, labels, task),
-            }
+            row = {"patch_size": size, "grid": list(patch_grid(resized))}
+            row |= {"macs": inspection.flops(resized).macs}
+            row |= verification.compare(logits, first, output, labels, task)
             rows.append({**row, "files": written})
         (new / NUMBERS).write_text(json.dumps({"patch_sizes": rows}, indent=1) + "\n")
         (new / TABLE).write_text(table(rows))

@@ -13,7 +13,6 @@ import os
 import re
 import tempfile
 import types
-from collections.abc import Callable
 
 import numpy as np
 
@@ -24,7 +23,8 @@ GRAPH = 2**20  # bytes that a file may take beside its numbers, if its float32 f
 GROWTH = 3  # most bytes of a quantized graph and its scales, divided by those of the float32 graph
 LARGE = 1024  # values; smaller weights stay in float32
 KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # the axis of a kernel's outputs, in ONNX
-PRODUCTS = {".tflite": ("FULLY_CONNECTED", "CONV_2D"), ".onnx": ("MatMul", "Gemm", *KERNEL_AXES)}
+PHONES = ("FULLY_CONNECTED", "CONV_2D")
+PRODUCTS = {".tflite": PHONES, ".onnx": ("MatMul", "Gemm", *KERNEL_AXES)}
 
 
 def layers(source) -> list[str]:
@@ -41,16 +41,7 @@ def layers(source) -> list[str]:
     return [x.name.decode() for name, x in operations if name in PRODUCTS[suffix]]
 
 
-def _litert(
-    source,
-    path,
-    excluded=(),
-    calibration=None,
-    *,
-    config,
-    operations=PRODUCTS[".tflite"],
-    **options,
-):
+def _litert(config, source, path, excluded=(), calibration=None, operations=PHONES, **options):
     from ai_edge_quantizer import quantizer, recipe_manager
 
     recipe = recipe_manager.RecipeManager()
@@ -68,13 +59,13 @@ def _litert(
 
 
 # Weights in 8 or 4 bits, one scale per channel; activations are quantized at run time.
-litert_int8 = functools.partial(_litert, config="add_dynamic_config", num_bits=8)
-litert_int4 = functools.partial(_litert, config="add_dynamic_config", num_bits=4)
+litert_int8 = functools.partial(_litert, "add_dynamic_config", num_bits=8)
+litert_int4 = functools.partial(_litert, "add_dynamic_config", num_bits=4)
 # Weights in float16, arithmetic in float32.
 litert_fp16 = functools.partial(
-    _litert, config="add_weight_only_config", num_bits=16, algorithm_key="float_casting"
+    _litert, "add_weight_only_config", num_bits=16, algorithm_key="float_casting"
 )
-_litert_static = functools.partial(_litert, config="add_static_config", weight_num_bits=8)
+_litert_static = functools.partial(_litert, "add_static_config", weight_num_bits=8)
 # Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
 # Attention's products and the normalizations stay in float32: XNNPACK cannot compute them in int8.
 litert_int8_static = functools.partial(_litert_static, activation_num_bits=8)
@@ -347,15 +338,7 @@ def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str,
     return dict(sorted(errors.items(), key=lambda item: -item[1]))
 
 
-def quantize_until(
-    make,
-    source,
-    path,
-    is_good_enough: Callable[[str], bool],
-    images: np.ndarray,
-    calibration=None,
-    always_rank: bool = False,
-) -> tuple[list[str], dict[str, float]]:
+def quantize_until(make, source, path, is_good_enough, images, calibration=None, always_rank=False):
     """Writes a quantized file, leaving out the most sensitive layers until it is good enough.
 
     It leaves out 0, 1, 2, 4, … up to half of the layers.

@@ -59,9 +59,8 @@ class ExportedModel:
         outputs = []
         for start in range(0, len(images), self.batch):
             batch = images[start : start + self.batch]
-            padded = np.zeros((self.batch, *images.shape[1:]), images.dtype)
-            padded[: len(batch)] = batch
-            outputs.append(self.run(padded)[: len(batch)])
+            whole = np.resize(batch, (self.batch, *images.shape[1:]))
+            outputs.append(self.run(whole)[: len(batch)])
         return np.concatenate(outputs)
 
 
