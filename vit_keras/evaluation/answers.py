@@ -25,8 +25,6 @@ from vit_keras.support.command_line import on_one_line, visible_json
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
 
-TEMPLATE = pathlib.Path(__file__).with_name("page.html")
-MARKER = "<!-- answers -->\n"  # the place of the answers in the template
 PICTURE_PX = 256  # the longer side of the pictures in a page's file
 SHOWN_PX = 192  # the longer side on the page
 SMALL_PX = 64  # pictures up to this side are enlarged with visible pixels
@@ -59,8 +57,9 @@ def write_answers(
         return WRITERS[form](file, columns, itertools.chain.from_iterable(shown))
     head, end, foot = "", "\n", ""
     if form == "html":
-        page = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title))
-        (head, foot), end = page.split(MARKER), ""
+        page = pathlib.Path(__file__).with_name("page.html").read_text("utf-8")
+        head, foot = page.replace("{title}", html.escape(title)).split("<!-- answers -->\n")
+        end = ""
     elif form == "jsonl":
         shown = map(visible_json, shown)
     for text in itertools.chain([head], (text + end for text in shown), [foot]):
@@ -204,7 +203,6 @@ def write_predictions(
 
 SEPARATOR, BOUNDS = "; ", ("_low", "_high")  # between possible names; of an interval's columns
 CORNERS = ("left", "top", "right", "bottom")
-DARKEST = 0.8  # the opacity over patches without attention
 
 
 def write_file_predictions(
@@ -370,7 +368,7 @@ def _attention(prediction):
         return ""
     share = prediction.attention / prediction.attention.max()
     layer = np.zeros((*share.shape, 2), "uint8")  # gray and opacity
-    layer[..., 1] = np.round(255 * DARKEST * (1 - share))
+    layer[..., 1] = np.round(255 * 0.8 * (1 - share))
     names = ("top", "left", "height", "width")
     place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
     source = data_url(layer, "png")

@@ -28,7 +28,6 @@ from vit_keras.support.machine import read_ahead
 if TYPE_CHECKING:
     import keras
 
-ON_ERROR = ("raise", "skip")
 NONE = "none of these"  # the answer for a picture for which a model abstains
 NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
@@ -157,7 +156,7 @@ def predict_files(
 
 def check_options(on_error: str, threshold: float | None = None, **counts: int) -> None:
     """Refuses an unknown `on_error`, a threshold outside [0, 1], and counts below 1."""
-    check_choice(on_error, ON_ERROR, "on_error")
+    check_choice(on_error, ("raise", "skip"), "on_error")
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     for name, count in counts.items():

@@ -84,14 +84,12 @@ def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -
     }
 
 
-OPACITY = 0.5  # of a mask over its picture
-GOLDEN = 0.618034  # of a turn: the step of the hue from class to class, so that neighbors differ
 SHOWN, SIDE, GAP = 8, 160, 4  # pictures on a sheet, and the pixels of their sides and gaps
 
 
 def palette() -> np.ndarray:
     """Returns class colors, `(256, 3)` uint8: class 0 is black, and 255, no class, is white."""
-    hues = [(0.02 + GOLDEN * k) % 1 for k in range(VOID)]
+    hues = [(0.02 + 0.618034 * k) % 1 for k in range(VOID)]  # so that neighbors differ
     colors = [colorsys.hsv_to_rgb(hue, 0.85, 0.95 if k % 2 else 0.75) for k, hue in enumerate(hues)]
     return np.round(255 * np.array([(0, 0, 0), *colors[1:], (1, 1, 1)])).astype("uint8")
 
@@ -113,7 +111,7 @@ def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
         ```
     """
     picture = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3)).astype("float32")
-    covered = ((mask != 0) & (mask != VOID))[..., None] * OPACITY
+    covered = ((mask != 0) & (mask != VOID))[..., None] * 0.5
     mixed = picture * (1 - covered) + palette()[mask] * covered
     return np.round(mixed).astype("uint8")
 
@@ -167,9 +165,6 @@ def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) 
             top, left = number // 2 * height, (number % 2 * columns + place) * width
             sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
     save_png(sheet, pathlib.Path(path))
-
-
-LEAST = 1e-6  # the lowest probability, in place of 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,10 +342,9 @@ def _run(predictor, pixels, size):
 
 def _logits(predictor, pictures, options):
     """Yields the logits, or log-probabilities, of each picture, `(H, W, K)`."""
-    size, least = predictor.input_shape[:2], np.float32(LEAST)
-    logits = lambda outputs: np.log(np.maximum(outputs, least))
-    if not predictor.gives_probabilities:
-        logits = lambda outputs: outputs
+    size, logits = predictor.input_shape[:2], np.asarray
+    if predictor.gives_probabilities:
+        logits = lambda outputs: np.log(np.maximum(outputs, np.float32(1e-6)))
     for picture, outputs in outputs_of(predictor, pictures, options, "masks"):
         sides = picture.shape[:2]
         if not options.tiles:

@@ -202,16 +202,14 @@ def _number_row(name, predicted, true):
     rmse = metrics.root_mean_squared_error(true, predicted)
     values = true.mean(), true.std(), r2, mae, rmse, (predicted - true).mean()
     numbers = {key: None if v is None else float(v) for key, v in zip(FIGURES, values)}
-    points = np.stack([true, predicted], axis=1)[:: -(-len(true) // POINTS)]
+    points = np.stack([true, predicted], axis=1)[:: -(-len(true) // 1000)]
     return {"name": name, "images": len(true), **numbers, "points": points.tolist()}
 
 
-POINTS = 1000
 FIGURES = ("mean", "std", "r2", "mae", "rmse", "mean_error")
 
 
 BINS = 15
-COLDEST, HOTTEST = 0.1, 10.0  # bounds of the temperature, which separable classes would drive to 0
 
 
 def measure_calibration(
@@ -280,23 +278,17 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES
         3.64
     """
     optimize = extras.require("scipy.optimize")
-    logits, losses = logits.astype("float64"), LIKELIHOODS[task.kind]
-    bounds = (np.log(COLDEST), np.log(HOTTEST))
-    loss = lambda log: losses(logits / np.exp(log), labels)
+
+    def loss(log):
+        scaled = logits.astype("float64") / np.exp(log)
+        if task.kind == "labels":
+            return np.nanmean(np.logaddexp(0, scaled) - labels * scaled)
+        of_labels = scaled[np.arange(len(labels)), labels]
+        return (np.logaddexp.reduce(scaled, axis=-1) - of_labels).mean()
+
+    bounds = (np.log(0.1), np.log(10))  # separable classes would drive the temperature to 0
     best = optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
     return float(np.exp(best.x))
-
-
-def _of_classes(logits, labels):
-    of_labels = logits[np.arange(len(labels)), labels]
-    return (np.logaddexp.reduce(logits, axis=-1) - of_labels).mean()
-
-
-def _of_labels(logits, labels):
-    return np.nanmean(np.logaddexp(0, logits) - labels * logits)
-
-
-LIKELIHOODS = {"classes": _of_classes, "labels": _of_labels}
 
 
 FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")

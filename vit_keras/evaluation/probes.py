@@ -23,7 +23,6 @@ EPSILON = 1e-5  # added to the standard deviations
 L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
-LOGGED = (1, 5, 10)  # shots during training
 # Of models without a head; their output is the representation.
 LAST_LAYERS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0", "encoder_norm", "avg_pool")
 
@@ -260,7 +259,7 @@ class FewShotCallback(keras.callbacks.Callback):
         **options,
     ):
         super().__init__()
-        images, self.places = draw(split.labels, num_classes, LOGGED, SEEDS)
+        images, self.places = draw(split.labels, num_classes, (1, 5, 10), SEEDS)
         self.train = data.eval_batches(split.part(images), **options)
         self.test, self.num_classes = test, num_classes
         self.every, self.encoder = every, encoder
@@ -314,10 +313,6 @@ def _features(predictor, splits, batch, representation):
     return [predict(features, predictor.batches(split, batch)) for split in splits]
 
 
-NEIGHBORS = (10, 20)  # DINO's best are 10 and 20
-TEMPERATURE = 0.07
-
-
 def nearest_neighbors(
     train: np.ndarray, test: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -347,8 +342,8 @@ def knn(
     train: tuple[np.ndarray, np.ndarray],
     test: tuple[np.ndarray, np.ndarray],
     num_classes: int,
-    neighbors: Sequence[int] = NEIGHBORS,
-    temperature: float = TEMPERATURE,
+    neighbors: Sequence[int] = (10, 20),
+    temperature: float = 0.07,
 ) -> list[dict[str, Any]]:
     """Measures the accuracy of nearest-neighbor votes.
 
@@ -356,7 +351,7 @@ def knn(
         train: Features `(N, D)` and labels `(N,)` of the training images.
         test: The same for the test images.
         num_classes: K.
-        neighbors: Numbers of neighbors that vote.
+        neighbors: Numbers of neighbors that vote; DINO's best are 10 and 20.
         temperature: t; a neighbor with the similarity s votes with weight exp(s / t).
 
     Returns:
@@ -453,10 +448,8 @@ def retrieval_recall(
     images = np.arange(len(similarities))
     right = images[:, None] == (images if image_of_text is None else image_of_text)  # (N, M)
     result: dict[str, float] = {}
-    for name, scores, hits in (
-        ("image_to_text", similarities, right),
-        ("text_to_image", similarities.T, right.T),
-    ):
+    sides = {"image_to_text": (similarities, right), "text_to_image": (similarities.T, right.T)}
+    for name, (scores, hits) in sides.items():
         best = np.where(hits, scores, -np.inf).max(axis=1, keepdims=True)
         ranks = ((scores >= best) & ~hits).sum(axis=1)  # wrong ones that are as similar come first
         result |= {f"{name}_R@{count}": float((ranks < count).mean()) for count in counts}

@@ -28,9 +28,6 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.support import command_line, files
 
-CALIBRATION_IMAGES = 64
-RESIZED_IMAGES = 8
-SENSITIVITY_IMAGES = 16
 SHOWN = 1000  # characters of an error
 
 
@@ -144,8 +141,7 @@ class Job:
         source = "crops of photographs" if images is None else "given images"
         images = verification.photographs_for(model) if images is None else images
         self.inputs = self._prepare(images)
-        first = self.inputs[:CALIBRATION_IMAGES]
-        self.calibration = first if calibration is None else self._prepare(calibration)
+        self.calibration = self.inputs[:64] if calibration is None else self._prepare(calibration)
         exact = serving.in_float32(model)
         expected = whole = self._outputs(exact, self.inputs)
         if plan.token_merging:
@@ -159,7 +155,7 @@ class Job:
             sizes = (x.patch_size for x in model.layers if isinstance(x, PatchEmbedding))
             height, width = next(sizes)
             more = [(0, 0), (0, height), (0, 2 * width), (0, 0)]
-            larger = np.pad(self.inputs[:RESIZED_IMAGES], more, mode="wrap")
+            larger = np.pad(self.inputs[:8], more, mode="wrap")
             resized = models.with_image_size(exact, larger.shape[1:3])
             self.compared.append((larger, self._outputs(resized, larger), None))
 
@@ -366,7 +362,7 @@ def _derive(file, job, source):
         make(*paths)
         return [], {}, [source.path.stat().st_size // 4]
     is_good = lambda path: job.judge(file.precision, path)[1] is None
-    options = job.inputs[:SENSITIVITY_IMAGES], job.calibration, job.sensitivity
+    options = job.inputs[:16], job.calibration, job.sensitivity
     numbers, graph = quantization.contents(paths[0])
     sizes = numbers, quantization.GROWTH * graph
     return *quantization.quantize_until(make, *paths, is_good, *options), sizes

@@ -18,26 +18,6 @@ from vit_keras.support.keras_internals import sublayers
 SCHEDULES = ("constant", "decreasing")
 
 
-def pairs_per_block(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
-    """Returns the number of pairs that each block merges.
-
-    Args:
-        merged: The average r over blocks.
-        num_layers: The number of blocks.
-        kind: "constant" merges r pairs in each block. "decreasing" falls linearly from 2r to 0
-            (Section 3 of the paper): it merges as many tokens, but earlier, so it is faster and
-            loses more accuracy.
-
-    Raises:
-        ValueError: If `kind` is unknown.
-    """
-    check_choice(kind, SCHEDULES, "merging_schedule")
-    if kind == "constant" or num_layers == 1:
-        return [merged] * num_layers
-    step = 2 * merged / (num_layers - 1)
-    return [int(2 * merged - step * i) for i in range(num_layers)]
-
-
 def merge(x, size, metric, merged: int, prefix: int):
     """Merges the `merged` most similar pairs of tokens by bipartite soft matching.
 
@@ -191,7 +171,9 @@ def for_inference(
     Args:
         model: A functional Keras model.
         token_merging: Pairs of tokens that each block merges on average, which costs accuracy.
-        merging_schedule: "constant" or "decreasing"; see `pairs_per_block`.
+        merging_schedule: "constant", or "decreasing" linearly from twice the average to 0 (Section
+            3 of the paper), which merges as many tokens, but earlier, so it is faster and loses
+            more accuracy.
         with_attention: Whether the copy has a second output `(B, h, w)`, the attention rollout over
             the patches.
 
@@ -251,7 +233,11 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
             "Token merging needs a model with EncoderBlock layers whose attention uses neither "
             f"positions nor windows. Received: model {model.name!r}. Export it without merging"
         )
-    counts = pairs_per_block(token_merging, len(blocks), merging_schedule)
+    check_choice(merging_schedule, SCHEDULES, "merging_schedule")
+    counts = [token_merging] * len(blocks)
+    if merging_schedule == "decreasing" and len(blocks) > 1:
+        step = 2 * token_merging / (len(blocks) - 1)
+        counts = [int(2 * token_merging - step * i) for i in range(len(blocks))]
     tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)
     for block, count in zip(blocks, counts):
         if not 0 <= count <= (tokens - max(prefix, 1)) // 2:

@@ -100,18 +100,16 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 
 def facts(row: dict) -> dict[str, str]:
     """Formats the values in a row of the manifest, or of a comparison, as `{name: text}`."""
-    texts = {}
-    if "agreement" in row:
-        texts[row["agreement_is"]] = agreement_text(row)
-    if "largest_difference" in row:
-        unit = dict(MEASURES.values())[row["agreement_is"]]
-        texts[f"largest difference {unit}"] = f"{row['largest_difference']:.2e}"
-    if "first_token" in row:
-        texts["mean cosine of the first token"] = f"{row['first_token']:.4f}"
-    if "least_iou" in row:
-        texts["least IoU"] = f"{row['least_iou']:.4f}"
-    if "accuracy" in row:
-        texts[accuracy_name(row)] = f"{row['accuracy']:.2%}"
+    measured = row.get("agreement_is")
+    texts = {measured: agreement_text(row)} if measured else {}
+    unit = dict(MEASURES.values()).get(measured)
+    shown = {
+        "largest_difference": (f"largest difference {unit}", ".2e"),
+        "first_token": ("mean cosine of the first token", ".4f"),
+        "least_iou": ("least IoU", ".4f"),
+        "accuracy": (accuracy_name(row), ".2%"),
+    }
+    texts |= {name: format(row[key], form) for key, (name, form) in shown.items() if key in row}
     if row.get("float_layers"):
         texts["layers in float32"] = str(len(row["float_layers"]))
     if "bytes" in row:
@@ -161,9 +159,9 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
     return {"config.json": config, "preprocessor_config.json": processor}
 
 
-GRAY = " Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
-NOT_MEDIAPIPE = " MediaPipe takes only models of color pictures; open the TFLite files with LiteRT."
-MEDIAPIPE = " MediaPipe resizes without antialiasing and never crops: give it {}x{} pixels."
+GRAY = "Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
+NOT_MEDIAPIPE = "MediaPipe takes only models of color pictures; open the TFLite files with LiteRT."
+MEDIAPIPE = "MediaPipe resizes without antialiasing and never crops: give it {}x{} pixels."
 AS_TRANSFORMERS = "The outputs have the names and shapes of transformers' class in `config.json`."
 
 
@@ -188,27 +186,22 @@ def card(model: keras.Model, manifest: dict) -> str:
 
 
 def _input(model, manifest):
-    source, preprocessing = manifest["input"], preprocessing_of(model)
+    source, how = manifest["input"], preprocessing_of(model)
     height, width, channels = source["shape"]
-    levels = f"{preprocessing.levels:g}"
-    pixels = f"pixels from 0 to {levels}, which the graph rescales"
+    sides = ("H", "W") if source.get("any_size") else (height, width)
+    axes = ("N", channels, *sides) if "axes" in source else ("N", *sides, channels)
+    pixels = f"pixels from 0 to {how.levels:g}, which the graph rescales"
     if not source["preprocessing_is_inside"]:
-        pixels = f"(pixel / {levels} - {list(preprocessing.mean)}) / {list(preprocessing.std)}"
+        pixels = f"(pixel / {how.levels:g} - {list(how.mean)}) / {list(how.std)}"
     fit = "are resized to it"
-    if preprocessing.crop_fraction is not None:
-        square = f"a square of {preprocessing.crop_fraction} of their shorter side"
-        fit = f"are cropped to {square}, then resized"
-    shape, sizes = f"(N, {height}, {width}, {channels})", ""
-    if "axes" in source:
-        shape = f"(N, {channels}, {height}, {width})"
+    if how.crop_fraction is not None:
+        fit = f"are cropped to a square of {how.crop_fraction} of their shorter side, then resized"
+    texts = [f"The input is `({', '.join(map(str, axes))})` {source['type']}: {pixels}."]
     if source.get("any_size"):
-        shape = f"(N, H, W, {channels})"
-        sizes = f"H and W may differ from the model's own {height} and {width}. "
-    clients = ""
+        texts.append(f"H and W may differ from the model's own {height} and {width}.")
+    texts.append(f"Pictures of another size {fit} ({how.interpolation}).")
+    if channels == 1:
+        texts.append(GRAY)
     if any(row["file"].endswith(".tflite") for row in manifest["files"]):
-        clients = NOT_MEDIAPIPE if channels == 1 else MEDIAPIPE.format(height, width)
-    return (
-        f"The input is `{shape}` {source['type']}: {pixels}. {sizes}"
-        f"Pictures of another size {fit} ({preprocessing.interpolation})."
-        f"{GRAY if channels == 1 else ''}{clients}"
-    )
+        texts.append(NOT_MEDIAPIPE if channels == 1 else MEDIAPIPE.format(height, width))
+    return " ".join(texts)

@@ -203,15 +203,11 @@ def with_rollout(model: keras.Model) -> keras.Model:
     maps = [ops.mean(weights, axis=1) for weights in whole.outputs[1:]]  # (B, N, N) of each block
     grid, tokens = models.patch_grid(model), maps[-1].shape[-1]
     patches = grid[0] * grid[1]
-    reads = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
-    if has_class_token(model):
-        reads[..., 0], first = 1, maps[-1][:, :1]
-    else:
-        reads[..., -patches:] = 1 / patches
-        first = ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True)
-    row = 0.5 * (first + reads)
-    for attention in reversed(maps[:-1]):
-        row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
+    row = np.zeros((1, 1, tokens), "float32")  # 1 where the classifier reads a token
+    row[..., slice(1) if has_class_token(model) else slice(-patches, None)] = 1
+    row /= row.sum()
+    for attention in reversed(maps):
+        row = 0.5 * (ops.matmul(row, attention) + row)  # (B, 1, N)
     rollout = ops.reshape(row[:, 0, tokens - patches :], (-1, *grid))
     made = models.ImageModel(whole.input, [whole.outputs[0], rollout], name=model.name)
     return copy_description(made, model)

@@ -18,15 +18,7 @@ from vit_keras.support import extras
 from vit_keras.support.box_metrics import best_of, boxes_of, coco_evaluation, coco_figures, overlaps
 from vit_keras.support.tasks import CLASSES, VOID, Task
 
-LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "fp16-compute": 1e-2}  # of `largest_difference`
-LEAST_AGREEMENT = 0.99  # of `agreement`, such as the fraction of equal classes, for fewer bits
-SAME_PIXELS = 0.999  # fraction of a mask's pixels with the same class, for fp32 and fp16
-LARGEST_DROP = 0.005  # of accuracy, for fewer bits
-SAME_BOX = 0.999  # least overlap of a box with Keras', for fp32 and fp16
-SIMILAR_BOX = 0.9  # mean overlap, for fewer bits without labels
-LARGEST_DROP_OF_AP = 0.01  # for fewer bits
 SIDE = 100  # pixels of the pictures on which AP is measured; any size gives the same AP
-OUTPUT_SHOWN = 3000  # characters of a failed process's output
 
 
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
@@ -165,24 +157,25 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         row: The result of `compare`.
         accuracy: Keras' accuracy, or None without labels.
     """
-    is_exact, of_boxes, inf = precision in LARGEST_DIFFERENCE, "mean_iou" in row, math.inf
     has_labels = accuracy is not None and "accuracy" in row
     loss = accuracy - row["accuracy"] if has_labels else 0.0
-    largest = LARGEST_DIFFERENCE.get(precision, sys.float_info.max)  # finite
-    name = f"largest difference {dict(MEASURES.values())[row['agreement_is']]}"
-    bounds = [(name, -inf, row.get("largest_difference", 0.0), largest)]
-    if is_exact:
-        least = SAME_PIXELS if "largest_difference" not in row else 1 if of_boxes else -inf
-        bounds.append(("least IoU with Keras' boxes", SAME_BOX, row.get("least_iou", 1.0), inf))
-        bounds.append((row["agreement_is"], least, row["agreement"], inf))
+    agreement, of_boxes, inf = row["agreement_is"], "mean_iou" in row, math.inf
+    largest = {"fp32": 1e-4, "fp16": 1e-2, "fp16-compute": 1e-2}.get(precision)
+    difference = f"largest difference {dict(MEASURES.values())[agreement]}"
+    most = sys.float_info.max if largest is None else largest  # finite
+    bounds = [(difference, -inf, row.get("largest_difference", 0.0), most)]
+    if largest is not None:
+        least = 0.999 if "largest_difference" not in row else 1 if of_boxes else -inf
+        bounds.append(("least IoU with Keras' boxes", 0.999, row.get("least_iou", 1.0), inf))
+        bounds.append((agreement, least, row["agreement"], inf))
     elif of_boxes and has_labels:
-        bounds.append(("loss of AP", -inf, loss, LARGEST_DROP_OF_AP))
+        bounds.append(("loss of AP", -inf, loss, 0.01))
     else:
         bounds += [
-            (row["agreement_is"], LEAST_AGREEMENT, row["agreement"], inf),
-            ("agreement of the first token", LEAST_AGREEMENT, row.get("first_token", 1.0), inf),
-            ("mean IoU with Keras' boxes", SIMILAR_BOX, row.get("mean_iou", 1.0), inf),
-            ("loss of accuracy", -inf, loss, LARGEST_DROP),
+            (agreement, 0.99, row["agreement"], inf),
+            ("agreement of the first token", 0.99, row.get("first_token", 1.0), inf),
+            ("mean IoU with Keras' boxes", 0.9, row.get("mean_iou", 1.0), inf),
+            ("loss of accuracy", -inf, loss, 0.005),
         ]
     for name, least, value, most in bounds:
         if not least <= value <= most:  # or NaN
@@ -206,7 +199,7 @@ def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, f
         command = [*program, f"{scratch}/images.npy", *paths]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
     if process.returncode:
-        raise RuntimeError(f"An exported file does not run:\n{process.stderr[-OUTPUT_SHOWN:]}")
+        raise RuntimeError(f"An exported file does not run:\n{process.stderr[-3000:]}")
     return json.loads(process.stdout.splitlines()[-1])
 
 
