@@ -30,14 +30,7 @@ SHOWN_PX = 192  # the longer side on the page
 SMALL_PX = 64  # pictures up to this side are enlarged with visible pixels
 
 
-def write_answers(
-    answers: Iterable[Any],
-    file: IO[bytes],
-    form: str,
-    show: Callable[[Any], Any],
-    columns: Mapping[str, str],
-    title: str,
-) -> None:
+def write_answers(answers: Iterable, file: IO[bytes], form: str, show: Callable, columns, title):
     """Writes each answer before taking the next one; Parquet is written 4096 rows at a time.
 
     Args:

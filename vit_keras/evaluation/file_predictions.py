@@ -180,9 +180,7 @@ def prepared(predictor: Any, picture: np.ndarray) -> np.ndarray:
     return preprocessing.normalize(data.resize(picture, predictor.input_shape[:2], preprocessing))
 
 
-def read_batches(
-    read: Callable[[Any], Any], items: Iterable, batch: int, on_error: str, ahead: int = AHEAD
-) -> Generator[list[tuple[Any, Any, str | None]], None, None]:
+def read_batches(read: Callable, items, batch: int, on_error: str, ahead: int = AHEAD) -> Generator:
     """Yields batches of items, each with what `read` returns for it, in order.
 
     Args:

@@ -269,9 +269,7 @@ def judge_masks(predictor, split, class_names, options=None, sheet=None) -> dict
     return report_matrix(matrix, class_names, len(split))
 
 
-def predict_labeled(
-    predictor: Predictor, split: "data.Split", predict: Callable, options: TileOptions | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
+def predict_labeled(predictor: Predictor, split, predict: Callable, options=None) -> Iterator:
     """Yields the pixels, the label, and the answer for each picture of a split.
 
     Args:
@@ -291,9 +289,7 @@ def predict_labeled(
         yield picture, label, answer
 
 
-def outputs_of(
-    predictor: Predictor, pictures: Iterable[np.ndarray], options: TileOptions, kind: str
-) -> Iterator[tuple[np.ndarray, Iterable[tuple[tuple[int, ...], np.ndarray]]]]:
+def outputs_of(predictor: Predictor, pictures, options: TileOptions, kind: str) -> Iterator:
     """Yields each picture with its outputs: one for the resized picture, or one for each tile.
 
     An output comes with the first row and column of its tile, (0, 0) for the resized picture.

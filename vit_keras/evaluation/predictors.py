@@ -126,9 +126,7 @@ class Predictor:
         return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
 
 
-def filled(
-    run: Callable[[np.ndarray], np.ndarray], size: int = 0
-) -> Callable[[np.ndarray], np.ndarray]:
+def filled(run: Callable, size: int = 0) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a `run` that fills batches with copies of their images.
 
     It fills them up to `size` or to the largest batch so far, since another number of images would

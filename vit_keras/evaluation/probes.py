@@ -59,9 +59,7 @@ class LeastSquares:
         return np.concatenate([(x @ kernel + bias).argmax(axis=-1) for x in centered])
 
 
-def draw(
-    labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int
-) -> tuple[np.ndarray, dict[tuple[int, int], np.ndarray]]:
+def draw(labels, num_classes: int, shots: Sequence[int], seeds: int) -> tuple[np.ndarray, dict]:
     """Draws images of each class, once for each of the seeds 0, 1, and so on.
 
     The draw of a larger number of shots contains the draw of a smaller number.

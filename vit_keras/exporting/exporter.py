@@ -143,12 +143,12 @@ class Job:
         self.inputs = self._prepare(images)
         self.calibration = self.inputs[:64] if calibration is None else self._prepare(calibration)
         exact = serving.in_float32(model)
-        expected = whole = self._outputs(exact, self.inputs)
-        if plan.token_merging:
-            merged = for_inference(model, plan.token_merging, plan.merging_schedule)
-            expected = self._outputs(merged, self.inputs)
+        merging = plan.token_merging, plan.merging_schedule
+        graph = for_inference(model, *merging) if plan.token_merging else exact
+        expected = self._outputs(graph, self.inputs)
         self.reference = {"source": source, **self._compare(expected, expected, labels)}
         if plan.token_merging:
+            whole = self._outputs(exact, self.inputs)
             self.reference["without_merging"] = self._compare(whole, expected, labels)
         self.compared = [(self.inputs, expected, labels)]
         if plan.dynamic_size:  # one more row and two more columns of patches
