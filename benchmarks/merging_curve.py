@@ -33,7 +33,7 @@ def merge_counts(model) -> list[int]:
 def write_files(model, folder):
     """Writes a TFLite file for each schedule and r; returns `{(schedule, r): path}`."""
     from vit_keras.exporting import for_inference
-    from vit_keras.exporting.inference_model import SCHEDULES
+    from vit_keras.exporting.serving import SCHEDULES
     from vit_keras.exporting.targets import write_litert
 
     paths = {}

@@ -23,8 +23,7 @@ IMPORTED = (
     *("models", "training", "variants", "weights"),
     *("models.image_model", "models.pretext", "models.text"),
     *("training.losses", "training.metrics", "training.optimizers", "training.set_prediction"),
-    "legacy.layers",
-    *("exporting.inference_model", "exporting.serving"),
+    *("legacy.layers", "exporting.serving"),
 )
 __getattr__, __all__ = _extras.typed_names(__name__)
 

@@ -11,7 +11,7 @@ from tests.exporting.builds import check_graph, export_files
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.reference import softmax
 from vit_keras import inspection, runtimes
-from vit_keras.exporting import for_inference, inference_model
+from vit_keras.exporting import for_inference, serving
 from vit_keras.exporting.targets import _torch_program, coreml_program, with_folded_constants
 from vit_keras.models import HybridViT, VisionTransformer
 
@@ -102,7 +102,7 @@ def test_merged_pairs_become_their_weighted_mean(rng, tokens, class_token):
     x, metric = rng.normal(size=(2, 3, tokens, 4)).astype("float32")
     size = rng.integers(1, 5, (3, tokens, 1)).astype("float32")
     tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
-    merged, sizes = map(to_numpy, inference_model.merge(*tensors, 3, class_token))
+    merged, sizes = map(to_numpy, serving.merge(*tensors, 3, class_token))
     assert merged.shape == (3, tokens - 3, 4)
     for image in range(3):
         arrays = x[image], size[image, :, 0], metric[image]

@@ -14,7 +14,7 @@ from keras.src import testing
 
 import vit_keras
 from vit_keras import inspection, layers
-from vit_keras.exporting import inference_model
+from vit_keras.exporting import serving
 from vit_keras.layers import common
 from vit_keras.models import text
 
@@ -138,7 +138,7 @@ CASES = {
 OTHERS = {
     common.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
     common.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
-    inference_model.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
+    serving.MergingBlock: Case({**BLOCK, "merged": 2}, TOKENS, ((2, 4, 12), (2, 4, 1)), 16),
     text.PairLogits: Case(
         {"logit_scale": 1.0, "logit_bias": 0.5},
         *({"x_shape": (2, 6), "texts_shape": (2, 6)}, (2, 2), 2),

@@ -50,7 +50,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import models, runs, weights
-    from vit_keras.exporting import export, export_patch_sizes, manifest, patch_sizes, verification
+    from vit_keras.exporting import export, export_patch_sizes, exporter, manifest, verification
     from vit_keras.exporting.targets import Plan
 
     if is_command():
@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> None:
         arguments |= {"images": images, "labels": labels, "calibration": calibration}
     if options.patch_sizes:
         rows = export_patch_sizes(model, folder, options.patch_sizes, **arguments)
-        print(patch_sizes.table(rows), end="")
-        print(folder / patch_sizes.TABLE)
+        print(exporter.costs(rows), end="")
+        print(folder / exporter.COSTS)
         return
     for row in export(model, folder, **arguments):
         texts = (f"{name}: {text}" for name, text in manifest.facts(row).items())

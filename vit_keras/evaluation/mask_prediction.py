@@ -338,7 +338,7 @@ def _run(predictor, pixels, size):
 
 def _logits(predictor, pictures, options):
     """Yields the logits, or log-probabilities, of each picture, `(H, W, K)`."""
-    size, logits = predictor.input_shape[:2], np.asarray
+    size, logits = predictor.input_shape[:2], lambda outputs: outputs
     if predictor.gives_probabilities:
         logits = lambda outputs: np.log(np.maximum(outputs, np.float32(1e-6)))
     for picture, outputs in outputs_of(predictor, pictures, options, "masks"):

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.exporting.exporter import export
-    from vit_keras.exporting.inference_model import for_inference
-    from vit_keras.exporting.patch_sizes import export_patch_sizes
+    from vit_keras.exporting.exporter import export, export_patch_sizes
+    from vit_keras.exporting.serving import for_inference
     from vit_keras.exporting.targets import TARGETS
 
 __getattr__, __all__ = typed_names(__name__)

@@ -19,15 +19,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import models, runtimes, weights
+from vit_keras import inspection, models, runtimes, weights
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import manifest, quantization, serving, verification
-from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS, Plan, plan_for
 from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.support import command_line, files
 
+COSTS = "costs.md"  # of `export_patch_sizes`
 SHOWN = 1000  # characters of an error
 
 
@@ -121,6 +121,79 @@ def check_folder(folder: pathlib.Path) -> None:
         )
 
 
+def export_patch_sizes(
+    model: keras.Model,
+    folder: str | os.PathLike,
+    patch_sizes: list[int],
+    *,
+    images: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    **options,
+) -> list[dict]:
+    """Exports a model once for each patch size, and compares their costs and answers.
+
+    Each size gets an export in its own folder `patch_{size}`. `costs.md` has a row for each size:
+    its tokens, the multiply-adds per image, and its agreement with the first size
+    (`verification.agreement`).
+
+    Args:
+        model: A model that cuts images into patches itself, such as a FlexiViT.
+        folder: A new folder, or the folder of an earlier export.
+        patch_sizes: Patch sides in pixels; the others are compared with the first one.
+        images: Images to compare on, `(N, H, W, C)`, as for `export`.
+        labels: The classes of `images`, `(N,)`, to measure accuracy too.
+        **options: The other arguments of `export`.
+
+    Returns:
+        A dictionary for each size: `patch_size`, `grid`, `macs`, the result of
+        `verification.compare` with the first size, and the `files` of its manifest.
+
+    Raises:
+        ValueError: As in `with_patch_size` and `export`; nothing is written in that case.
+
+    Example:
+        ```python
+        rows = export_patch_sizes(model, "files", [16, 20, 30], formats=["litert"])
+        [row["macs"] for row in rows]
+        ```
+    """
+    folder = pathlib.Path(folder)
+    check_folder(folder)
+    resized = {size: models.with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
+    if images is None:
+        images = verification.photographs_for(model)
+    rows, first, task = list[dict[str, Any]](), None, models.task_of(model)
+    output = "values" if task.kind == "numbers" else "logits"
+    options |= {"images": images, "labels": labels}
+    with files.claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
+        for size, made in resized.items():
+            written = export(made, new / f"patch_{size}", **options)
+            inputs = models.preprocessing_of(made).normalize(images.astype("float32"))
+            logits = np.asarray(serving.for_inference(made).predict(inputs, verbose=0))
+            first = logits if first is None else first
+            row = {"patch_size": size, "grid": list(models.patch_grid(made))}
+            row |= {"macs": inspection.flops(made).macs}
+            row |= verification.compare(logits, first, output, labels, task)
+            rows.append({**row, "files": written})
+        (new / "manifest.json").write_text(json.dumps({"patch_sizes": rows}, indent=1) + "\n")
+        (new / COSTS).write_text(costs(rows))
+    return rows
+
+
+def costs(rows: list[dict]) -> str:
+    """Returns the rows of `export_patch_sizes` as a Markdown table, with the first file's times.
+
+    Differences and agreements are relative to the first patch size.
+    """
+    cells = []
+    for row in rows:
+        first = {"latency_ms": row["files"][0].get("latency_ms", {})}
+        sizes = {"patch": str(row["patch_size"]), "patches": "{}x{}".format(*row["grid"])}
+        sizes["GMACs"] = f"{row['macs'] / 1e9:.3f}"
+        cells.append(sizes | manifest.facts(row | first))
+    return manifest.table(cells)
+
+
 class Job:
     """A model, the plan of its files, and what the files are compared with.
 
@@ -144,7 +217,7 @@ class Job:
         self.calibration = self.inputs[:64] if calibration is None else self._prepare(calibration)
         exact = serving.in_float32(model)
         merging = plan.token_merging, plan.merging_schedule
-        graph = for_inference(model, *merging) if plan.token_merging else exact
+        graph = serving.for_inference(model, *merging) if plan.token_merging else exact
         expected = self._outputs(graph, self.inputs)
         self.reference = {"source": source, **self._compare(expected, expected, labels)}
         if plan.token_merging:
@@ -309,7 +382,7 @@ def convert(scratch: str) -> None:
     if plan.graph_output == "features" and TRANSFORMERS in plan.formats:
         model = serving.with_tokens(model)
     merging = plan.token_merging, plan.merging_schedule
-    rewritten = for_inference(model, *merging, with_attention=plan.attention)
+    rewritten = serving.for_inference(model, *merging, with_attention=plan.attention)
     rewritten = models.with_image_size(rewritten, None) if plan.dynamic_size else rewritten
     for row in job["files"]:
         fault = fault_of(_write, rewritten, plan, *row)

@@ -100,7 +100,7 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 
 def facts(row: dict) -> dict[str, str]:
     """Formats the values in a row of the manifest, or of a comparison, as `{name: text}`."""
-    measured = row.get("agreement_is")
+    measured = row.get("agreement_is", "")
     texts = {measured: agreement_text(row)} if measured else {}
     unit = dict(MEASURES.values()).get(measured)
     shown = {
