@@ -19,43 +19,23 @@ from vit_keras.data.dataset import Dataset, Source, Split
 from vit_keras.data.depth import as_array
 from vit_keras.data.picture_files import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
-from vit_keras.data.shards.formats import FORMATS, Parse
+from vit_keras.data.shards.formats import FORMATS
 from vit_keras.support import extras
 from vit_keras.support.checks import check_choice
 
-
-class Label(NamedTuple):
-    """A rule that computes the class of an example.
-
-    Attributes:
-        reads: The features that the rule needs, as `tfds.decode.PartialDecoding` takes them.
-        derive: Maps the decoded features to a scalar integer.
-    """
-
-    reads: dict
-    derive: Callable[[dict], int]
+# The feature that decides the class, and a function from its value to the class.
+Label = tuple[str, Callable[[Any], int]]
 
 
-def feature(name: str = "label") -> Label:
-    """Uses a feature as the class."""
-    return Label({name: True}, lambda example: example[name])
-
-
-def grouped(name: str, classes: int, groups: int) -> Label:
-    """Merges neighboring classes: floor(class · groups / classes)."""
-    return Label({name: True}, lambda example: int(example[name]) * groups // classes)
-
-
-def _closest_object(example):
-    nearest = min(place[2] for place in example["objects"]["pixel_coords"])
+def _closest_object(objects):
+    nearest = min(place[2] for place in objects["pixel_coords"])
     return interval(nearest, (0, 8, 8.5, 9, 9.5, 10, 100))
 
 
-def _closest_vehicle(example):
+def _closest_vehicle(objects):
     """Types 0 to 2 are cars, vans, and trucks; the last class means that there is no vehicle."""
-    objects = zip(example["objects"]["location"], example["objects"]["type"])
-    nearest = min([1000.0, *(place[2] for place, kind in objects if kind < 3)])
-    return interval(nearest, (-100, 8, 20, 999))
+    depths = (place[2] for place, kind in zip(objects["location"], objects["type"]) if kind < 3)
+    return interval(min(depths, default=1000), (-100, 8, 20, 999))
 
 
 def interval(value: float, bounds: tuple[float, ...]) -> int:
@@ -64,12 +44,12 @@ def interval(value: float, bounds: tuple[float, ...]) -> int:
 
 
 # There are 3 to 10 objects.
-COUNT = Label({"objects": {"size": True}}, lambda example: len(example["objects"]["size"]) - 3)
-CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
-CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
-X_POSITION = grouped("label_x_position", classes=32, groups=16)
-ORIENTATION = grouped("label_orientation", classes=40, groups=16)
-AZIMUTH, ELEVATION = feature("label_azimuth"), feature("label_elevation")
+COUNT: Label = "objects", lambda objects: len(objects["size"]) - 3
+CLOSEST_OBJECT: Label = "objects", _closest_object
+CLOSEST_VEHICLE: Label = "objects", _closest_vehicle
+# Neighboring classes are merged: 32 positions to 16, and 40 orientations to 16.
+X_POSITION: Label = "label_x_position", lambda number: int(number) * 16 // 32
+ORIENTATION: Label = "label_orientation", lambda number: int(number) * 16 // 40
 
 
 def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Source:
@@ -87,37 +67,44 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
         ImportError: If TensorFlow Datasets, Pillow, or a package that prepares the data set is not
             installed.
     """
-    builder = _prepared(name, config)
-    kind = builder.info.file_format.value
-    check_choice(kind, ("array_record", "tfrecord"), f"file_format of tfds:{builder.name}")
-    of = TASKS[vtab] if vtab else None
-    image, label = _features(builder, of and of.label)
-    parse = _parser(builder, image, label)
-    parsed: Any = lambda function: functools.partial(function, parse=parse)
-    form = FORMATS[kind]
-    form = form._replace(scan=parsed(form.scan), reader=parsed(form.reader))
-    (key, *_) = label.reads
-    names = getattr(builder.info.features[key], "names", ())  # if a feature is the label
-    if of and of.label:
-        names = map(str, range(of.num_classes))
+    task, library = TASKS[vtab] if vtab else None, extras.require("tensorflow_datasets")
+    info, label = _prepared(name, config).info, task and task.label
+    kind = info.file_format.value
+    check_choice(kind, ("array_record", "tfrecord"), f"file_format of tfds:{name}")
+    preferred = info.supervised_keys or ("image", "label")
+    keys = [*(key for key in preferred if key in info.features), *info.features]
+    of_kind = lambda kind: [key for key in keys if type(info.features[key]) is kind]
+    images, classes = of_kind(library.features.Image), of_kind(library.features.ClassLabel)
+    if not images or not (label or classes):
+        has = {key: type(feature).__name__ for key, feature in info.features.items()}
+        raise ValueError(
+            "A classifier needs a feature of type Image and one of type ClassLabel. "
+            f"Received: tfds:{name} with {has}"
+        )
+    image, (key, class_of) = images[0], label or (classes[0], int)
+    example = library.features.FeaturesDict({k: info.features[k] for k in (image, key)})
+
+    def parse(number, record, column):
+        decoders = {image: library.decode.SkipDecoding()}
+        values = example.deserialize_example_np(record, decoders=decoders)
+        known = int(class_of(values[key]))
+        return values[image], None if known < 0 else known
+
     of_split = lambda info: zip(map(os.fspath, info.filepaths), info.shard_lengths, strict=True)
     files = {
-        key: [Shard(path, *size_and_stamp(path), n) for path, n in of_split(info)]
-        for key, info in builder.info.splits.items()
-        if info.num_examples
+        split: [Shard(path, *size_and_stamp(path), n) for path, n in of_split(of)]
+        for split, of in info.splits.items()
+        if of.num_examples
     }
-    shards = Shards(files, kind, tuple(names))
-    source = shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
-    if of and of.pixel_scale != 1:
-        encoded = source.read
-        scaled = lambda i: as_array(decode(encoded(i), None)) * of.pixel_scale
-        source = dataclasses.replace(source, read=scaled)
-    return source
+    names = map(str, range(task.num_classes)) if task and label else info.features[key].names
+    shards, form = Shards(files, kind, tuple(names)), FORMATS[kind]
+    scan, reader = (functools.partial(f, parse=parse) for f in (form.scan, form.reader))
+    form = form._replace(scan=scan, reader=reader)
+    return shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
 
 
 def _prepared(name, config):
     tfds = extras.require("tensorflow_datasets")
-
     try:
         builder = tfds.builder(name, data_dir=config.data_dir)
     except tfds.core.registered.DatasetNotFoundError as error:
@@ -140,36 +127,6 @@ def _prepared(name, config):
     return builder
 
 
-def _features(builder, label):
-    """Returns the name of the image feature, and the label."""
-    features, library = builder.info.features, extras.require("tensorflow_datasets").features
-    preferred = builder.info.supervised_keys or ("image", "label")
-    keys = [*(key for key in preferred if key in features), *features]
-    of_kind = lambda kind: [key for key in keys if type(features[key]) is kind]
-    images, classes = of_kind(library.Image), of_kind(library.ClassLabel)
-    if not images or not (label or classes):
-        has = {key: type(feature).__name__ for key, feature in features.items()}
-        raise ValueError(
-            "A classifier needs a feature of type Image and one of type ClassLabel. "
-            f"Received: tfds:{builder.name} with {has}"
-        )
-    return images[0], label or feature(classes[0])
-
-
-def _parser(builder, image, label) -> Parse:
-    """Returns a function from a record to the bytes of its picture and its class, if any."""
-    tfds = extras.require("tensorflow_datasets")
-    read = {key: builder.info.features[key] for key in (image, *label.reads)}
-    features, skip = tfds.features.FeaturesDict(read), {image: tfds.decode.SkipDecoding()}
-
-    def parse(number, record, column):
-        example = features.deserialize_example_np(record, decoders=skip)
-        known = int(label.derive(example))
-        return example[image], None if known < 0 else known
-
-    return parse
-
-
 NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 
 
@@ -182,7 +139,7 @@ class Task(NamedTuple):
         num_classes: The number of classes.
         val200: The 200 images for choosing hyperparameters, in addition to the 800 to train on.
         test: The images for the final result.
-        label: Computes the class of an example; None if it is the data set's label.
+        label: What decides the class; None if it is the data set's label.
         crop: Whether a crop of an image keeps its label.
         flip: Whether a mirrored image keeps its label.
         small: Whether images have fewer than 96x96 pixels.
@@ -233,9 +190,11 @@ TASKS = {
     ),
     "dsprites_orientation": Task("dsprites:2.*.*", STRUCTURED, 16, label=ORIENTATION, **_DSPRITES),
     "smallnorb_azimuth": Task(
-        "smallnorb:2.*.*", STRUCTURED, 18, label=AZIMUTH, flip=False, **_NORB
+        "smallnorb:2.*.*", STRUCTURED, 18, label=("label_azimuth", int), flip=False, **_NORB
     ),
-    "smallnorb_elevation": Task("smallnorb:2.*.*", STRUCTURED, 9, label=ELEVATION, **_NORB),
+    "smallnorb_elevation": Task(
+        "smallnorb:2.*.*", STRUCTURED, 9, label=("label_elevation", int), **_NORB
+    ),
 }
 
 
@@ -255,4 +214,7 @@ def load_vtab(name: str, config: DataConfig, *_: Any) -> Source:
     slices = {"train800": "train[:800]", "val200": task.val200, "test": task.test}
     slices["train"] = f"{slices['train800']}+{task.val200}"
     splits = {key: whole.split(part).indices for key, part in slices.items()}
-    return dataclasses.replace(source, name=f"vtab:{name}", splits=splits)
+    read = source.read
+    if task.pixel_scale != 1:
+        read = lambda i: as_array(decode(source.read(i), None)) * task.pixel_scale
+    return dataclasses.replace(source, name=f"vtab:{name}", splits=splits, read=read)
