@@ -104,18 +104,18 @@ def find_shards(pattern: str) -> Shards:
         for entry in of_split
     }
     paths = paths or list(entries) or _in_folder(folder)
-    kind = _kind(pattern, paths)
-    # For remote shards, `shards.json` saves a request to the server.
-    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
-    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
-    splits: dict[str, list[Shard]] = {}
-    for path in paths:
+
+    def look(path) -> tuple[str, Shard]:
         *_, above, name = path.split("/")
         of_folder = split_name(above) if split_name(above) in SPLITS else "train"
         split, entry = entries.get(path, (split_in(name, of_folder), {}))
-        size, stamp = statuses.get(path) or (entry["bytes"], "")
-        shard = Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
-        if size <= 0:
+        is_known = entry and is_remote(path)  # which saves a request to the server
+        size, stamp = (entry["bytes"], "") if is_known else size_and_stamp(path)
+        return split, Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
+
+    kind, splits = _kind(pattern, paths), dict[str, list[Shard]]()
+    for split, shard in read_ahead(look, paths, AT_ONCE):
+        if shard.size <= 0:
             raise shard.damaged("it is empty")
         splits.setdefault(split, []).append(shard)
     return Shards(splits, kind, tuple(manifest["classes"]))
@@ -123,12 +123,11 @@ def find_shards(pattern: str) -> Shards:
 
 def _named(pattern) -> list[str]:
     """Returns the files that a pattern names, in order."""
-    if not is_remote(pattern) and os.path.exists(pattern):  # whatever characters its name has
+    if os.path.exists(pattern):  # whatever characters its name has
         return [pattern]
     paths: list[str] = []
     for path in expand_braces(pattern):
-        is_local = not is_remote(path) and not os.path.exists(path)
-        has_magic = "*" in path or (is_local and glob.has_magic(path))
+        has_magic = "*" in path if is_remote(path) else glob.has_magic(path)
         matching = _listed(path, lambda files, name: files.glob(name)) if has_magic else []
         paths += matching or [path]
     return list(dict.fromkeys(paths))
@@ -183,8 +182,6 @@ def expand_braces(pattern: str) -> list[str]:
 
 def _manifest(path) -> Manifest:
     """Reads `shards.json`; returns an empty manifest if there is none."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
-        raise ValueError(f"{path!r} is not a file. {REMEDY}")
     end = LARGEST_JSON_BYTES + 1  # one byte more than is allowed, so that a larger file is refused
     try:
         data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
@@ -238,7 +235,12 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
         with exclusive_lock(f"{path}.lock", lambda: None):
             if not path.exists():  # another process may have built it meanwhile
                 write_index(path, *_scanned(files, scan, column))
-    return read_index(path)
+    try:
+        with np.load(path) as arrays:  # compares checksums
+            starts, table, names = (arrays[name] for name in ("starts", "table", "classes"))
+    except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error}). Delete it to rebuild it") from error
+    return starts, table, tuple(json.loads(names.item()))
 
 
 def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path:
@@ -249,31 +251,28 @@ def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path
 
 def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:
     """Returns the places in each shard, and the number that each class name has in them."""
-    tqdm = extras.require("tqdm").tqdm
     tables, classes, kinds = list[np.ndarray](), dict[str, int](), set[type]()  # kinds of labels
-    bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
-    for number, shard in enumerate(bar):
+
+    def place(where, offset, length, label) -> tuple[int, int, int]:
+        if label is None:
+            return offset, length, NO_CLASS
+        kinds.add(type(label))
+        number = classes.setdefault(label, len(classes)) if isinstance(label, str) else label
+        if kinds not in ({int}, {str}) or not 0 <= number < MOST_CLASSES:
+            raise ValueError(
+                "the labels must all be names, or all be numbers, of at most "
+                f"{MOST_CLASSES} classes, but the label of its record {where} is {label!r:.60}"
+            )
+        return offset, length, number
+
+    bar = {"desc": "indexing shards", "unit": "", "disable": None, "leave": False}
+    for number, shard in enumerate(extras.require("tqdm").tqdm(files.shards, **bar)):
         with files.scanning(number) as path:
             records = enumerate(scan(path, column))
-            places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
-            table = np.fromiter(places, PLACE)
-            if shard.images not in (None, len(table)):
-                raise ValueError(f"it has {len(table)} pictures instead of {shard.images}")
-        tables.append(table)
+            tables.append(np.fromiter((place(i, *record) for i, record in records), PLACE))
+            if shard.images not in (None, len(tables[-1])):
+                raise ValueError(f"it has {len(tables[-1])} pictures instead of {shard.images}")
     return tables, classes
-
-
-def _number(where, label, classes, kinds):
-    if label is None:
-        return NO_CLASS
-    kinds.add(type(label))
-    number = classes.setdefault(label, len(classes)) if isinstance(label, str) else label
-    if kinds not in ({int}, {str}) or not 0 <= number < MOST_CLASSES:
-        raise ValueError(
-            f"the labels must all be names, or all be numbers, of at most {MOST_CLASSES} classes, "
-            f"but the label of its record {where} is {label!r:.60}"
-        )
-    return number
 
 
 def write_index(path: pathlib.Path, tables: Sequence[np.ndarray], classes: Collection[str]) -> None:
@@ -286,20 +285,6 @@ def write_index(path: pathlib.Path, tables: Sequence[np.ndarray], classes: Colle
     starts = np.cumsum([0, *map(len, tables)])
     with replacing(path) as temporary:
         np.savez(temporary, starts=starts, table=table, classes=json.dumps(names).encode())
-
-
-def read_index(path: pathlib.Path) -> Index:
-    """Reads an index into memory.
-
-    Raises:
-        ValueError: If it is damaged. The message names the file.
-    """
-    try:
-        with np.load(path) as arrays:  # compares checksums
-            starts, table, names = (arrays[name] for name in ("starts", "table", "classes"))
-    except (ValueError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{str(path)!r} is damaged ({error}). Delete it to rebuild it") from error
-    return starts, table, tuple(json.loads(names.item()))
 
 
 def load(pattern: str, config: DataConfig, *_: Any) -> Source:

@@ -71,12 +71,11 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
         for name, group in itertools.groupby(members, key=lambda member: member[0]):
             of_record = [(suffix, member) for _, suffix, member in group]
             by_suffix = dict(of_record)
-            suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
-            if len(suffixes) > 1:  # the array describes the picture
-                suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
-            if len(suffixes) > 1 or len(by_suffix) < len(of_record):
+            pictures = [suffix for suffix in by_suffix if suffix in SUFFIXES]
+            pictures = [suffix for suffix in pictures if suffix != ".npy"] or pictures
+            if len(pictures) > 1 or len(by_suffix) < len(of_record):
                 raise ValueError(f"its record {name!r} has two members of the same kind")
-            for suffix in suffixes:
+            for suffix in pictures:
                 picture, label = by_suffix[suffix], _tar_label(file, by_suffix, column)
                 yield picture.offset_data, picture.size, label
         # Python's reader takes a damaged header for the end, so only zeros may follow.
