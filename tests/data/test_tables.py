@@ -172,7 +172,7 @@ BROKEN = {
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(3 cells, not the header's 2\).*data.separator"),
     "no header": ("{0},a\n{1},b\n{2},a\n", {}, "needs a header such as path,label.*starting with"),
     "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
-    "no paths": ("a,b\n1,2\n3,4\n", {}, "needs a column of paths.*Name it in data.path_column"),
+    "no paths": ("a,b\n1,2\n3,4\n", {}, "must name one file. Received: .*'3': .*data.path_column can name a column other than 'a'"),
     "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file.*'scan': \['x/scan.png', 'y/scan.png'\]}"),
     "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"with \['a'\] in no split. Add some, or leave them out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),

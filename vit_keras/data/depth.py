@@ -148,18 +148,15 @@ def check_axes(images: Any, channels: int | None = None) -> None:
     if shape is None or getattr(shape, "rank", 0) is None or None in (shape := tuple(shape)):
         return
     first, last = (shape[-3], shape[-1]) if len(shape) > 2 else (0, 0)
-    if 4 < last != channels and first in ((1, 3, 4) if channels is None else (channels,)):
-        remedy = "Move the channels to the last axis: np.moveaxis(images, -3, -1)"
-    elif len(shape) < 3 or (len(shape) == 3 and 4 < last == shape[-2]):
-        remedy = "Add the axis of the channels: images[..., None]"
-    elif 0 in shape[-3:] or (channels and last not in (1, channels)):
-        remedy = f"Give pictures of {channels or 1} channels and at least one pixel"
-    else:
-        return
-    raise ValueError(
-        "Pixels must have the axes (height, width, channels), after a batch axis if any. Received: "
-        f"shape {shape}. {remedy}"
-    )
+    is_first = 4 < last != channels and first in ((1, 3, 4) if channels is None else (channels,))
+    has_none = len(shape) < 3 or (len(shape) == 3 and 4 < last == shape[-2])
+    is_wrong = 0 in shape[-3:] or (channels and last not in (1, channels))
+    if is_first or has_none or is_wrong:
+        raise ValueError(
+            "Pixels must have the axes (height, width, channels), after a batch axis if any, and "
+            f"{channels or 'some'} channels. Received: shape {shape}. np.moveaxis(images, -3, -1) "
+            "moves the channels to the last axis, and images[..., None] adds their axis"
+        )
 
 
 def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
@@ -211,23 +208,19 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
     """
     try:
         values = pixels if hasattr(pixels, "min") else np.asarray(pixels)
-        low, high = float(values.min()), float(values.max())
-        kind = str(values.dtype)
+        low, high, kind = float(values.min()), float(values.max()), str(values.dtype)
         is_small = "float" in kind and high <= 1 < levels and (low < 0 or high > 0)
         is_small = is_small and not (is_resized and bool((values == values.round()).all()))
     except Exception:  # of any backend
         return
-    if not is_small and "float" in kind and low < -levels / 255:
-        text = "values below 0, as in a model's input. Give pixels, or leave out this step"
-    elif is_small:
-        text = f"floats up to 1. Multiply them by {levels:g}"
-    elif high > levels + 1:
-        text = f"levels above {levels:g}. Divide them, or use a model with more levels"
-    elif kind.endswith("uint8") and levels > WHOLE["uint8"]:
-        text = f"levels of 8 bits. Multiply them by {levels / WHOLE['uint8']:g}"
-    else:
-        return
-    warnings.warn(f"Pixels must lie in [0, {levels:g}]. Received: {text}", stacklevel=2)
+    is_input = "float" in kind and low < -levels / 255  # of a model
+    is_shallow = kind.endswith("uint8") and levels > WHOLE["uint8"]
+    if is_small or is_input or is_shallow or high > levels + 1:
+        warnings.warn(
+            f"Pixels must lie in [0, {levels:g}]. Received: {kind} from {low:g} to {high:g}. Scale "
+            "them, or leave out this step for a model's input",
+            stacklevel=2,
+        )
 
 
 def viewable(pixels: np.ndarray) -> np.ndarray:

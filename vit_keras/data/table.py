@@ -87,27 +87,29 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     edges = [name for names in EDGES for name in table.named(names)[:1]]
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
     has_boxes = task == "boxes" or (task == "auto" and is_long)
-
-    def source_of(rows, known):
-        groups = config.group_column and table.column(config.group_column, "group_column")
-        return file_source(
-            f"table:{path}",
-            files.root,
-            [paths[i] for i in rows],
-            known,
-            splits[rows],
-            groups=[str(labels.text_of(groups[i]) or "") for i in rows] if groups else None,
-            lacks="no row of the test split" if split_column else "no split column",
-            notes=tuple(table.notes),
-        )
-
     if has_boxes:
         rows, pictures = _annotated(table, paths, splits, edges, config)
-        return with_boxes(source_of(rows, labels.no_labels(len(rows))), files.root, pictures)
-    known = _labels(table, paths, config, task, labeled, used, masks)
-    source = source_of(range(len(paths)), known)
+        known = labels.no_labels(len(rows))
+    else:
+        rows, known = (
+            [*range(len(paths))],
+            _labels(table, paths, config, task, labeled, used, masks),
+        )
+    groups = config.group_column and table.column(config.group_column, "group_column")
+    source = file_source(
+        f"table:{path}",
+        files.root,
+        [paths[i] for i in rows],
+        known,
+        splits[rows],
+        groups=[str(labels.text_of(groups[i]) or "") for i in rows] if groups else None,
+        lacks="no row of the test split" if split_column else "no split column",
+        notes=tuple(table.notes),
+    )
+    if has_boxes:
+        return with_boxes(source, files.root, pictures)
     if known.kind == "masks":
-        source = with_masks(source, files.root, _paths(files, table, masks[0]), config)
+        return with_masks(source, files.root, _paths(files, table, masks[0]), config)
     return source
 
 
@@ -150,7 +152,7 @@ def _csv(path, config):
             notes.append(f"columns are separated by {SEPARATORS[separator]}")
     header, *lines = _records(path, text, separator)
     header = [*map(labels.text_of, header)]
-    if any(name.lower().endswith(SUFFIXES) for name in header):
+    if not any(header) or any(name.lower().endswith(SUFFIXES) for name in header):
         raise ValueError(
             f"A table needs a header such as path,label. Received: {path!r} starting with {first!r}"
         )
@@ -207,13 +209,8 @@ def _path_column(table: Table, config: DataConfig, files: PictureFiles) -> str:
         table.column(name, "path_column")
         return name
     exists = lambda name: all(files.find(cell) for cell in table.columns[name][:LOOKED_AT])
-    named = table.named(PATHS)
-    chosen = next(filter(exists, (*named, *table.columns)), next(iter(named), None))
-    if chosen is None:
-        raise ValueError(
-            f"A table needs a column of paths, relative to {files.root!r}. Received: "
-            f"{table.path!r} with {list(table.columns)}. Name it in data.path_column"
-        )
+    likely = (*table.named(PATHS), *table.columns)
+    chosen = next(filter(exists, likely), likely[0])
     if chosen != "path":
         table.notes.append(f"column of the paths: {chosen}")
     return chosen
@@ -226,7 +223,6 @@ def _paths(files: PictureFiles, table: Table, column: str) -> list[str]:
         ValueError: If a file does not exist, or if a cell could mean more than one.
     """
     cells = [*map(labels.text_of, table.columns[column])]
-    labels.check_filled(table.path, column, cells)
     choices = [files.find(cell) for cell in table.columns[column]]
     if wrong := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) != 1]:
         raise ValueError(
