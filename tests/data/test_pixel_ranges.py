@@ -74,7 +74,10 @@ AXES = r"must have the axes \(height, width, channels\)"
 TYPES = "must be real numbers in one array"
 REFUSED = {
     "one picture, channels first": (lambda x: x[0].transpose(2, 0, 1), f"{AXES}.*moveaxis"),
-    "no channels": (lambda x: x[0, :, :, 0], f"{AXES}.*shape .2, 8, 12"),
+    "no channels": (
+        lambda x: x[0, :, :, 0],
+        f"{AXES}.*shape .2?,? ?8, 12\\).*images\\[..., None\\]",
+    ),
     "a row": (lambda x: x[0, 0, :, 0], f"{AXES}.*None"),
     "NaN": (lambda x: np.where(x < 9, np.nan, x), "Pixels must be finite"),
     "objects": (lambda x: x.astype(object), TYPES),

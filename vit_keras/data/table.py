@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -87,14 +88,12 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     edges = [name for names in EDGES for name in table.named(names)[:1]]
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
     has_boxes = task == "boxes" or (task == "auto" and is_long)
+    rows: Sequence[int] = range(len(paths))
     if has_boxes:
         rows, pictures = _annotated(table, paths, splits, edges, config)
         known = labels.no_labels(len(rows))
     else:
-        rows, known = (
-            [*range(len(paths))],
-            _labels(table, paths, config, task, labeled, used, masks),
-        )
+        known = _labels(table, paths, config, task, labeled, used, masks)
     groups = config.group_column and table.column(config.group_column, "group_column")
     source = file_source(
         f"table:{path}",
