@@ -224,7 +224,7 @@ def test_a_student_learns_from_unlabeled_pictures(tmp_path, capsys):
     run_of = lambda name, **fields: small.configured(shared | fields, tmp_path / name)
     assert experiments.train_run(run_of("run")) == {}
     assert "11 pictures without labels, and 1 (8.3%) held out" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="two or more classes"):
+    with pytest.raises(ValueError, match="data set of classes needs 2 or more"):
         experiments.train_run(run_of("soft", **{"distill.kind": "soft"}))
     with pytest.raises(ValueError, match="need classes, so `fewshot_every` must be 0 for pictures"):
         experiments.train_run(run_of("few", fewshot_every=1))

@@ -178,13 +178,7 @@ def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
     is_wide = pixels.dtype.kind != "b" and str(pixels.dtype) not in WHOLE
     if is_wide and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= levels == 255:
         return pixels.astype("uint8")
-    try:
-        return at_levels(known_type(pixels), levels)
-    except ValueError as error:
-        raise ValueError(
-            f"Pixels of type {pixels.dtype} cannot be brought to the levels of a model: {error}, "
-            "or scale the array by 255 divided by its level of white"
-        ) from error
+    return at_levels(known_type(pixels), levels)
 
 
 def to_levels(images, levels: float) -> np.ndarray:

@@ -77,8 +77,7 @@ def with_kind(name: str) -> str:
     for kind, holds in LIKELY.items():
         if holds(name):
             return f"{kind}:{name}"
-    near = difflib.get_close_matches(name, ["digits", *os.listdir()], n=1)
-    return with_kind(near[0]) if near and near != [name] else name
+    return name
 
 
 def is_dataset(name: str) -> bool:
@@ -134,8 +133,17 @@ def load(
     dataset = open_source(source, channels, config, labeled)
     if kind in ("folder", "table"):
         _check_classes(dataset)
-    if labeled or dataset.class_names:
-        _check_task(dataset, name, task)
+    if (labeled or dataset.class_names) and task not in ("auto", dataset.kind):
+        raise ValueError(
+            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
+            "folders and tables, numbers from tables, masks and boxes from their files or columns"
+        )
+    least = LABEL_KINDS[dataset.kind].least
+    if (labeled or dataset.class_names) and len(dataset.class_names) < least:
+        raise ValueError(
+            f"A data set of {dataset.kind} needs {least} or more. Received: {name!r} with "
+            f"{list(dataset.class_names)}"
+        )
     return dataset
 
 
@@ -156,19 +164,6 @@ def _check_classes(dataset: Dataset) -> None:
         raise ValueError(
             f"All {kind} must have training images. Received: {dataset.name!r} with {untrained} "
             f"{'only in other splits' if elsewhere else 'in no split'}. Add some, or leave them out"
-        )
-
-
-def _check_task(dataset, name, task):
-    if task not in ("auto", dataset.kind):
-        raise ValueError(
-            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
-            "folders and tables, numbers from tables, masks and boxes from their files or columns"
-        )
-    if len(dataset.class_names) < LABEL_KINDS[dataset.kind].least:
-        needs = {1: "a label or number", 2: "two or more classes"}[LABEL_KINDS[dataset.kind].least]
-        raise ValueError(
-            f"A classifier needs {needs}. Received: {name!r} with {list(dataset.class_names)}"
         )
 
 
@@ -255,8 +250,9 @@ def fingerprint(dataset) -> dict[str, Any]:
     """
 
     def sized(split):
+        size = lambda path: os.path.getsize(path) if os.path.isfile(path) else -1  # on a server
         named = split.source.files(split.indices) if split.source.files else ()
-        return [(file, path, _size(path)) for file, path in named]
+        return [(file, path, size(path)) for file, path in named]
 
     files = {name: sized(split) for name, split in dataset.splits.items()}
     is_read = sum(size for rows in files.values() for *_, size in rows) <= MOST_READ_BYTES
@@ -272,14 +268,6 @@ def fingerprint(dataset) -> dict[str, Any]:
         values = split.labels.tobytes() if split.labels_are_known else b""
         digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
     return {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
-
-
-def _size(path) -> int:
-    """Returns a file's size in bytes; -1 if it no longer exists."""
-    try:
-        return os.path.getsize(path)
-    except OSError:  # deleted, or on a server
-        return -1
 
 
 def _content(path) -> str:
