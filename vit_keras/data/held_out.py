@@ -174,10 +174,9 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
     Raises:
         ValueError: If a picture has no class. The message names it.
     """
-    labels, splits = source.labels, source.splits
-    values = labels.values if not callable(labels.values) else np.zeros(0)
+    labels, splits, is_class = source.labels, source.splits, source.labels.kind == "classes"
+    values = np.zeros(0) if callable(labels.values) else labels.values
     unknown: Any = np.equal(values, NO_CLASS) if values.ndim == 1 else np.isnan(values).all(axis=1)
-    is_class = labels.kind == "classes"
     if unknown.any() and is_class and not labeled:
         source = dataclasses.replace(source, labels=(labels := no_labels(len(values))))
     elif unknown.any() and labeled:
@@ -191,43 +190,40 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}
+    splits, notes = _hold_out(source, splits, config)
     unreadable = UnreadableImages(config.on_corrupt == "stop")
     known = channels, config.white, tuple(config.bands), unreadable
-    dataset = Dataset(
+    return Dataset(
         source.name,
         {name: Split(source, indices, *known) for name, indices in splits.items()},
         labels.names,
         unreadable,
         kind=labels.kind,
-        notes=(*source.notes, *labels.notes),
+        notes=(*notes, *source.notes, *labels.notes),
         warnings=source.warnings,
     )
-    return _hold_out(dataset, source, config)
 
 
-def _hold_out(dataset: Dataset, source: Source, config: DataConfig) -> Dataset:
-    """Divides the "train" split if the data set has no held-out split."""
-    train, percent = dataset.splits.get("train"), config.test_percent
-    if not train or not without_held_out(dataset.splits, config.test_split):
-        return dataset
-    kind, labels = "numbers", np.zeros((len(train), 1))
-    if train.labels_are_known:
-        kind, labels = dataset.kind, train.labels
-    names = [source.keys[i] for i in train.indices] if source.keys else range(len(train))
-    seed = config.split_seed
-    held_out = divide(names, kind, labels, train.groups, seed=seed, percent=percent) == 1
-    if not held_out.any():
-        return dataset
-    divided = {"train": train.part(np.flatnonzero(~held_out))}
-    divided["test"] = train.part(np.flatnonzero(held_out))
-    unit = LABEL_KINDS[dataset.kind].unit if dataset.class_names else "the pictures"
-    whole = "" if train.groups is None else ", in whole groups"
+def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig):
+    """Divides the "train" split if there is no held-out split, and returns the splits and notes."""
+    train, percent = splits.get("train", ()), config.test_percent
+    if not len(train) or not without_held_out(splits, config.test_split):
+        return splits, ()
+    kind, _, labels, _ = source.labels
+    labels = np.zeros((len(train), 1)) if callable(labels) else labels[train]
+    kind = "numbers" if kind == "masks" else kind  # to be held out without reading the masks
+    names = [source.keys[i] for i in train] if source.keys else range(len(train))
+    groups = [source.groups[i] for i in train] if source.groups else None
+    parts = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent)
+    if not parts.any():
+        return splits, ()
+    unit = LABEL_KINDS[source.labels.kind].unit if source.labels.names else "the pictures"
     text = (
-        f"{source.lacks}: {percent:g}% of {unit}, {held_out.sum():,} pictures, are held out{whole}"
-        f". Give data.test_percent, or a {source.lacks.removeprefix('no ')}"
+        f"{source.lacks}: {percent:g}% of {unit}, {parts.sum():,} pictures, are held out"
+        f"{', in whole groups' if groups else ''}. Give data.test_percent, or a "
+        f"{source.lacks.removeprefix('no ')}"
     )
-    notes = text, *dataset.notes
-    return dataclasses.replace(dataset, splits=dataset.splits | divided, notes=notes)
+    return splits | {"train": train[parts == 0], "test": train[parts == 1]}, (text,)
 
 
 def path_hash(text: str) -> bytes:

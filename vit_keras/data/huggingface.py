@@ -62,12 +62,12 @@ def load(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
         order = getattr(_element(rows.features[columns[0]]), "names", ())
         told = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
         labels = read_labels(f"hf:{name}", cells, told, task, order)
-    cached = [(part, opened[key].cache_files) for key, part in known["splits"].items()]
-    files = lambda indices: [
-        (os.path.basename(file["filename"]), file["filename"])
-        for part, files in cached
-        for file in (files if np.isin(part, indices).any() else ())
-    ]
+
+    def files(indices):
+        used = [split for split, of in known["splits"].items() if np.isin(of, indices).any()]
+        paths = [file["filename"] for split in used for file in opened[split].cache_files]
+        return [(os.path.basename(path), path) for path in paths]
+
     source = Source(f"hf:{name}", labels, _pictures(rows, image), files=files, **known)
     if boxed:
         pictures, order = _annotated(rows, boxed, source.name_of)
