@@ -123,7 +123,7 @@ def write_large(folder: pathlib.Path, records: int) -> None:
     table["label"] = np.random.default_rng(0).integers(0, CLASSES, records)
     tables = np.array_split(table, SHARDS)
     files = source.ShardFiles(flat, 0)
-    source.write_index(source.index_path(files, shards.kind, None), tables, ())
+    source.write_index(source.index_path(files, None), tables, ())
 
 
 def open_large(records: int) -> None:

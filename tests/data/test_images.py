@@ -71,7 +71,9 @@ def test_more_pixels_than_the_bound_are_refused(monkeypatch, form):
         assert read_rgb(written).shape == (48, 64, 3)
     for bound in (64 * 48 - 1, 100):  # above twice its bound, Pillow refuses
         monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", bound)
-        with pytest.raises(ValueError, match=r"(64x48|\(3072) pixels.*; make it smaller, or raise"):
+        with pytest.raises(
+            ValueError, match=r"64x48 pixels.*; make it smaller, or raise|\(3072 pixels"
+        ):
             read_rgb(written)
 
 
@@ -96,7 +98,9 @@ def test_a_bomb_takes_no_memory(name):
     read_rgb(stored(Image.new("RGB", (8, 8)), "PNG"))
     crafted.reset_peak()
     before = crafted.peak_mb()
-    with pytest.raises(ValueError, match="make it smaller|Decompressed data too large"):
+    with pytest.raises(
+        ValueError, match="make it smaller|exceeds limit|Decompressed data too large"
+    ):
         read_rgb(written)
     assert crafted.peak_mb() - before < 4 * len(written) / 2**20 + 64
 

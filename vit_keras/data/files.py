@@ -63,10 +63,9 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
         ValueError: If the pattern has no group, or does not match a name.
     """
     try:
-        compiled = re.compile(pattern)
+        matches = [re.search(pattern, re.split(r"[\\/]", path)[-1]) for path in paths]
     except re.error as error:
         raise ValueError(f"`data.label_pattern` must be a regular expression: {error}") from error
-    matches = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
     unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
     if unmatched or not paths:
         raise ValueError(
@@ -280,10 +279,8 @@ def _linked(layout, split):
     folders: dict[str, list[str]] = {}
     order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
     for image, name in sorted(layout.images(split), key=order):
-        try:
+        if os.path.exists(image):  # not a broken link, which is unreadable
             status = os.stat(image)
-            path = first.setdefault((status.st_dev, status.st_ino), image)
-        except OSError:  # deleted, or a broken link: unreadable
-            path = image
-        folders.setdefault(path, []).append(name)
+            image = first.setdefault((status.st_dev, status.st_ino), image)
+        folders.setdefault(image, []).append(name)
     return folders

@@ -170,8 +170,6 @@ def _as_value_errors():
         yield
     except (ImportError, ValueError):
         raise
-    except pillow().DecompressionBombError as error:
-        raise ValueError(f"{str(error).split(',')[0]}; {LARGER}") from error
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 

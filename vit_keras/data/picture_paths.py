@@ -56,27 +56,23 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
     return list(paths)
 
 
-def expand_argument(argument: str) -> Iterator[str]:
-    """Yields the paths that one argument of `expand_pictures` stands for, in the same order.
+def expand_argument(argument: str) -> list[str]:
+    """Returns the paths that one argument of `expand_pictures` stands for, in the same order.
 
     Raises:
-        FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`; PermissionError
-            may be raised after some paths.
+        FileNotFoundError, PermissionError, ValueError: As for `expand_pictures`.
     """
     path = pathlib.Path(argument)
     if path.is_file():
-        yield str(path)
-        return
+        return [str(path)]
     is_pattern = glob.has_magic(argument) and not path.is_dir()
-    pictures = _matching(path.parts) if is_pattern else pictures_in(str(path))
-    first = next(pictures, None)
-    if first is None:
+    pictures = [*(_matching(path.parts) if is_pattern else pictures_in(str(path)))]
+    if not pictures:
         raise ValueError(
             f"A folder or a pattern must lead to pictures ({', '.join(SUFFIXES)}). Received: "
             f"{argument!r}, which leads to none"
         )
-    yield first
-    yield from pictures
+    return pictures
 
 
 def pictures_in(folder: str, seen: Seen | None = None) -> Iterator[str]:

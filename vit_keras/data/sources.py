@@ -1,7 +1,6 @@
 """Opens data sets by name, and checks that a resumed run has the same data."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -68,16 +67,8 @@ def with_kind(name: str) -> str:
         >>> with_kind("birds.csv"), with_kind("ylecun/mnist"), with_kind("digits")
         ('table:birds.csv', 'hf:ylecun/mnist', 'digits')
     """
-    kind, colon, rest = name.partition(":")
-    if colon and "://" not in name and not os.path.exists(name):
-        near = difflib.get_close_matches(kind.lower(), SOURCES, n=1)
-        return f"{near[0]}:{rest}" if near else name
-    if is_dataset(name):
-        return name
-    for kind, holds in LIKELY.items():
-        if holds(name):
-            return f"{kind}:{name}"
-    return name
+    likely = (f"{kind}:{name}" for kind, holds in LIKELY.items() if holds(name))
+    return name if is_dataset(name) else next(likely, name)
 
 
 def is_dataset(name: str) -> bool:
@@ -158,12 +149,11 @@ def _check_classes(dataset: Dataset) -> None:
         )
     if kind in ("masks", "boxes") or "train" not in dataset.splits:
         return
-    train, *others = count_classes(dataset, dataset.splits).values()
+    train = count_classes(dataset, {"train": dataset.splits["train"]})["train"]
     if untrained := [name for name in names if not train[name]]:
-        elsewhere = any(other[name] for other in others for name in untrained)
         raise ValueError(
-            f"All {kind} must have training images. Received: {dataset.name!r} with {untrained} "
-            f"{'only in other splits' if elsewhere else 'in no split'}. Add some, or leave them out"
+            f"All {kind} must have training images. Received: {dataset.name!r} without any of "
+            f"{untrained}. Add some, or leave them out"
         )
 
 

@@ -1,6 +1,7 @@
 """Data sets from a CSV or Parquet table of paths and labels."""
 
 import collections
+import contextlib
 import csv
 import io
 import os
@@ -171,12 +172,9 @@ def _decoded(path, encoding):
     likely = "utf-16-le" if data[1:2] == b"\0" else "utf-8-sig"
     likely = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else likely
     for name in (encoding,) if encoding else (likely, "cp1252"):
-        try:
-            text = data.decode(name)
-        except (UnicodeError, LookupError):
-            continue
-        said = f"read as {name}; data.encoding can name another encoding"
-        return text, [] if name.startswith("utf-8") else [said]
+        with contextlib.suppress(UnicodeError, LookupError):
+            said = f"read as {name}; data.encoding can name another encoding"
+            return data.decode(name), [] if name.startswith("utf-8") else [said]
     raise ValueError(
         "A table must be Parquet, or text in UTF-8, UTF-16, cp1252 or data.encoding. Received: "
         f"{path!r} with data.encoding={encoding!r}. Save other tables as CSV first"

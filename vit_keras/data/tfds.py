@@ -76,10 +76,9 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
     of_kind = lambda kind: [key for key in keys if type(info.features[key]) is kind]
     images, classes = of_kind(library.features.Image), of_kind(library.features.ClassLabel)
     if not images or not (label or classes):
-        has = {key: type(feature).__name__ for key, feature in info.features.items()}
         raise ValueError(
             "A classifier needs a feature of type Image and one of type ClassLabel. "
-            f"Received: tfds:{name} with {has}"
+            f"Received: tfds:{name} with {info.features}"
         )
     image, (key, class_of) = images[0], label or (classes[0], int)
     example = library.features.FeaturesDict({k: info.features[k] for k in (image, key)})
@@ -97,10 +96,10 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
         if of.num_examples
     }
     names = map(str, range(task.num_classes)) if task and label else info.features[key].names
-    shards, form = Shards(files, kind, tuple(names)), FORMATS[kind]
+    form = FORMATS[kind]
     scan, reader = (functools.partial(f, parse=parse) for f in (form.scan, form.reader))
-    form = form._replace(scan=scan, reader=reader)
-    return shard_source(f"tfds:{name}", shards, form, f"{name} for {vtab}", config)
+    shards = Shards(files, form._replace(scan=scan, reader=reader), tuple(names))
+    return shard_source(f"tfds:{name}", shards, f"{name} for {vtab}", config)
 
 
 def _prepared(name, config):

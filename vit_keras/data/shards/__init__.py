@@ -61,12 +61,12 @@ class Shards(NamedTuple):
 
     Attributes:
         splits: The shards of each split, in order.
-        kind: Their format.
+        form: The row of their format.
         classes: The class names in `shards.json`; empty without it.
     """
 
     splits: dict[str, list[Shard]]
-    kind: str
+    form: ShardFormat
     classes: tuple[str, ...]
 
 
@@ -113,12 +113,12 @@ def find_shards(pattern: str) -> Shards:
         size, stamp = (entry["bytes"], "") if is_known else size_and_stamp(path)
         return split, Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
 
-    kind, splits = _kind(pattern, paths), dict[str, list[Shard]]()
+    form, splits = _form(pattern, paths), dict[str, list[Shard]]()
     for split, shard in read_ahead(look, paths, AT_ONCE):
         if shard.size <= 0:
             raise shard.damaged("it is empty")
         splits.setdefault(split, []).append(shard)
-    return Shards(splits, kind, tuple(manifest["classes"]))
+    return Shards(splits, form, tuple(manifest["classes"]))
 
 
 def _named(pattern) -> list[str]:
@@ -195,7 +195,7 @@ def _manifest(path) -> Manifest:
     return manifest
 
 
-def _kind(pattern, paths) -> str:
+def _form(pattern, paths) -> ShardFormat:
     kinds = {format_of(path) for path in paths}
     if len(kinds) != 1 or None in kinds:
         others = [os.path.basename(path) for path in paths if format_of(path) is None]
@@ -204,10 +204,10 @@ def _kind(pattern, paths) -> str:
             "Shards must be files of one format, with the suffix .tar, .parquet, .tfrecord or "
             f".array_record. Received: {pattern!r} with {names}. {REMEDY_OF_KINDS}"
         )
-    return str(kinds.pop())
+    return FORMATS[str(kinds.pop())]
 
 
-VERSION = 4  # of the file and of what is read from shards
+VERSION = 5  # of the file and of what is read from shards
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 
 
@@ -217,19 +217,18 @@ PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 Index = tuple[np.ndarray, np.ndarray, tuple[str, ...]]
 
 
-def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> Index:
+def open_index(files: ShardFiles, column: str | None, scan: Scan) -> Index:
     """Opens the index of some shards; builds it first if there is none.
 
     Args:
         files: The shards, in the order of their records.
-        kind: Their format.
         column: The column or feature of the labels; None for the usual one.
         scan: Takes a file and the column, and yields its records.
 
     Raises:
         ValueError: If a shard or the index is damaged. The message names the file.
     """
-    path = index_path(files, kind, column)
+    path = index_path(files, column)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(f"{path}.lock", lambda: None):
@@ -243,9 +242,9 @@ def open_index(files: ShardFiles, kind: str, column: str | None, scan: Scan) -> 
     return starts, table, tuple(json.loads(names.item()))
 
 
-def index_path(files: ShardFiles, kind: str, column: str | None) -> pathlib.Path:
+def index_path(files: ShardFiles, column: str | None) -> pathlib.Path:
     """Returns the path of the index of some shards, whether or not the index exists."""
-    said = json.dumps([VERSION, kind, column, *map(list, files.shards)])
+    said = json.dumps([VERSION, column, *map(list, files.shards)])
     return files.folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
 
 
@@ -306,19 +305,15 @@ def load(pattern: str, config: DataConfig, *_: Any) -> Source:
     column, *others = tuple(config.label_columns) or (None,)
     if others:
         raise ValueError(f"Shards have one column of labels. Received: {[column, *others]}")
-    shards = find_shards(pattern)
-    return shard_source(f"shards:{pattern}", shards, FORMATS[shards.kind], column, config)
+    return shard_source(f"shards:{pattern}", find_shards(pattern), column, config)
 
 
-def shard_source(
-    name: str, shards: Shards, form: ShardFormat, column: str | None, config: DataConfig
-) -> Source:
+def shard_source(name: str, shards: Shards, column: str | None, config: DataConfig) -> Source:
     """Makes the source of the pictures in shards.
 
     Args:
         name: The name of the data set, as `data.load` takes it.
         shards: The shards.
-        form: The row of their format.
         column: The column or feature of the labels; None for the usual one.
         config: Its `shard_cache_gb` limits the copies on disk.
 
@@ -327,18 +322,18 @@ def shard_source(
     """
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
-    starts, table, named = open_index(files, shards.kind, column, form.scan)
+    starts, table, named = open_index(files, column, shards.form.scan)
     labels = np.array(table["label"])
     if not len(labels):
         raise ValueError(f"Shards must contain pictures. Received: {name!r} with none")
     files.copy_all()
     names, highest = named or shards.classes, int(labels.max())
-    names = names or form.class_names(files, column) or tuple(map(str, range(highest + 1)))
+    names = names or shards.form.class_names(files, column) or tuple(map(str, range(highest + 1)))
     of = lambda numbers: np.searchsorted(starts, numbers, side="right") - 1  # their shards
     if highest >= len(names):
         reason = f"it has the class {highest}, but there are names for {len(names)} classes"
         raise flat[of(np.argmax(labels))].damaged(reason)
-    read = form.reader(files)
+    read = shards.form.reader(files)
     ends = np.cumsum([len(of_split) for of_split in shards.splits.values()])
     edges = starts[[0, *ends]].tolist()
     return Source(
