@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data import files, huggingface, shards, table, tfds
+from vit_keras.data import files, shards, table, tfds
 from vit_keras.data.dataset import Dataset, Source, as_labels, count_classes, in_sequence
 from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.held_out import open_source
@@ -46,7 +46,7 @@ SOURCES: dict[str, tuple[str, Callable[[str, DataConfig, str, bool], Source]]] =
     "folder": ("PATH", files.load),
     "table": ("FILE", table.load),
     "shards": ("PATTERN", shards.load),
-    "hf": ("NAME", huggingface.load),
+    "hf": ("NAME", table.load_hub),
     "tfds": ("NAME", tfds.load),
     "vtab": ("TASK", tfds.load_vtab),
 }

@@ -96,7 +96,7 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
         if of.num_examples
     }
     names = map(str, range(task.num_classes)) if task and label else info.features[key].names
-    form = FORMATS[kind]
+    form: Any = FORMATS[kind]
     scan, reader = (functools.partial(f, parse=parse) for f in (form.scan, form.reader))
     shards = Shards(files, form._replace(scan=scan, reader=reader), tuple(names))
     return shard_source(f"tfds:{name}", shards, f"{name} for {vtab}", config)
