@@ -16,7 +16,6 @@ from tests.data.deep_pictures import stored
 from tests.helpers import run_script
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.shards import packing
 from vit_keras.models import Preprocessing
 
 COUNT, STEPS, BATCH = 23, 7, 8  # 7 batches of 8 are two epochs and a part of the third
@@ -55,7 +54,7 @@ def write_shards(kind):
     def write(root, encoded):
         """Several shards of unequal numbers of pictures; loading compares sizes and hashes."""
         dataset, shards = opened(write_table(root / "table", encoded)), root / "shards"
-        with mock.patch.object(packing, "MEGABYTE", 1000):
+        with mock.patch.object(data.shards, "MEGABYTE", 1000):
             manifest = data.pack_shards(dataset, shards, format=kind, shard_mb=10)
         counts = [entry["images"] for entry in manifest["splits"]["train"]]
         assert len(counts) > 2 and len({*counts}) > 1 and sum(counts) == COUNT

@@ -14,8 +14,7 @@ from tests.data.gray_shards import load, png, samples, write_tar
 from tests.loopback import LoopbackServer
 from vit_keras import data
 from vit_keras.config import DataConfig, dump_config, parse_config, read_config
-from vit_keras.data.shards import shard_files
-from vit_keras.data.shards.packing import pack_shards
+from vit_keras.data.shards import pack_shards, shard_files
 
 NAMES = [f"{i:03}.png" for i in range(6)]
 

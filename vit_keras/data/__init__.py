@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         splits_of_run,
         survey_pictures,
     )
-    from vit_keras.data.shards.packing import pack_shards
+    from vit_keras.data.shards import pack_shards
     from vit_keras.data.sources import (
         SOURCES,
         check_unchanged,
