@@ -213,25 +213,23 @@ def _sha256_of_files(path):
 
 def embed_batches(
     embedder: Embedder,
-    pictures: Iterable[tuple[int, Picture]],
-    read: Callable[[int, str, int], np.ndarray],
+    pictures: PictureList,
     *,
     batch: int,
-    size: int,
     on_error: str = "raise",
+    first: int = 0,
 ) -> Generator[tuple[Sequence[Picture], np.ndarray, Sequence[str | None]], None, None]:
     """Embeds pictures in order, while threads read the next two batches.
 
     Args:
         embedder: From `open_embedder`.
-        pictures: The pictures with their numbers.
-        read: As in `PictureList`.
-        batch: The largest number of pictures in a batch.
-        size: The number of images in each call of the embedder. If there are fewer, the last image
-            is repeated, since another number would recompile the model and change the last bits of
-            an embedding.
+        pictures: The pictures, and how to read them.
+        batch: The number of images in each call of the embedder. In the last one, the last image is
+            repeated, since another number would recompile the model and change the last bits of an
+            embedding.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return a
             reason.
+        first: The number of the first picture to embed.
 
     Returns:
         An iterator of batches: N pictures, their embeddings `(N, *shape)` float32, with zeros for
@@ -246,18 +244,17 @@ def embed_batches(
 
     def prepare(numbered):
         number, picture = numbered
-        pixels = read(number, picture.path, embedder.input_shape[-1])
+        pixels = pictures.read(number, picture.path, embedder.input_shape[-1])
         return file_predictions.prepared(embedder, pixels)
 
-    run = filled(embedder.run, size)
-    batches = file_predictions.read_batches(prepare, pictures, batch, on_error)
+    run, left = filled(embedder.run, batch), itertools.islice(enumerate(pictures[0]), first, None)
+    batches = file_predictions.read_batches(prepare, left, batch, on_error)
     with contextlib.closing(batches):
         for rows in batches:
             numbered, images, errors = zip(*rows)
             vectors = np.zeros((len(rows), *embedder.shape), "float32")
-            known = [row for row, error in enumerate(errors) if error is None]
-            if known:
-                vectors[known] = run(np.array([images[row] for row in known], "float32"))
+            if readable := [image for image in images if image is not None]:
+                vectors[[error is None for error in errors]] = run(np.array(readable, "float32"))
             for (_, picture), vector in zip(numbered, vectors):
                 check_finite(vector, picture.path)
             yield [picture for _, picture in numbered], vectors, errors
@@ -322,12 +319,13 @@ class EmbeddingJob:
         check_choice(dtype, tables.DTYPES, "dtype")
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
-        self._pictures = list(pictures.pictures)
-        self.total = len(self._pictures)
-        told: Any = {"batch": batch, "size": min(batch, self.total), "on_error": on_error}
-        self._embed = functools.partial(embed_batches, embedder, read=pictures.read, **told)
+        listed = list(pictures.pictures)
+        self.total = len(listed)
+        told: Any = {"batch": min(batch, self.total), "on_error": on_error}
+        known = PictureList(listed, pictures.read)
+        self._embed = functools.partial(embed_batches, embedder, known, **told)
         digest = hashlib.sha256()
-        for picture in self._pictures:
+        for picture in listed:
             digest.update(json.dumps(picture).encode() + b"\n")
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
@@ -355,8 +353,7 @@ class EmbeddingJob:
             return
         with claimed_output(self.out, "an embedding"):
             self.folder.mkdir(exist_ok=True)
-            left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
-            with contextlib.closing(self._embed(pictures=left)) as batches:
+            with contextlib.closing(self._embed(first=self.done)) as batches:
                 for number in range(self._parts(), -(-self.total // self._rows)):
                     made = []
                     for batch in itertools.islice(batches, self._rows // self.description["batch"]):

@@ -14,7 +14,7 @@ from vit_keras.evaluation.file_predictions import read_picture
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
-from vit_keras.retrieval.tables import EmbeddingTable, Picture, check_searchable
+from vit_keras.retrieval.tables import EmbeddingTable, Picture, PictureList, check_searchable
 from vit_keras.support import extras, machine
 from vit_keras.support.checks import differences
 from vit_keras.support.command_line import on_one_line
@@ -98,15 +98,12 @@ class NeighborIndex:
     """
 
     def __init__(self, table: EmbeddingTable):
-        path, remedy = f"{table.path}.index", "Build it again with --build"
-        if not tables.read_seal(path, remedy):
-            raise ValueError(f"{path!r} is damaged (it lacks its SHA-256). {remedy}")
+        path = f"{table.path}.index"
+        tables.read_seal(path, "Build it again with --build")
         with open(path, "rb") as file:
             file.seek(-(tables.DIGITS + len(tables.SEAL) + tables.DIGITS), os.SEEK_END)
             self.made_of = file.read(tables.DIGITS).decode()
         self._graph = extras.require("usearch.index").Index.restore(path, view=True)
-        if self._graph.ndim != table.shape[0] or len(self._graph) > len(table):
-            raise ValueError(f"{path!r} is not an index of {table.path!r}. {remedy}")
 
     def search(self, queries: np.ndarray, count: int) -> list[Neighbors]:
         """Finds the rows nearest to each of `queries` `(Q, D)`, approximating `exact_neighbors`."""
@@ -316,20 +313,18 @@ def search_texts(
         (answer,) = retrieval.search_texts(table, ["a red car"], without=["at night"])
         ```
     """
-    check_searchable(table)
     open_query_embedder(table, model)  # the model that made the table, or an error
     made = table.description
     path = model or made["model"]
     with open_weight_file(path) as file:
         layer = "head" if file.arguments.get("num_classes") else None  # a projection
-    embedded = weights.embed_labels(path, [*texts, *without])
     if (made["layer"], made["tokens"]) != (layer, "pool"):
         option = "with --layer head" if layer else "without --layer and --tokens"
         raise ValueError(
             f"A search by text needs embeddings of the whole tower. Received: {table.path!r} "
             f"with layer={made['layer']!r}, tokens={made['tokens']!r}. Embed the pictures {option}"
         )
-    vectors = unit_length(embedded.embeddings)
+    vectors = unit_length(weights.embed_labels(path, [*texts, *without]).embeddings)
     queries = vectors[: len(texts)]
     if without:
         queries = queries - vectors[len(texts) :].mean(axis=0)
@@ -374,9 +369,9 @@ def search_pictures(
         ```
     """
     check_searchable(table)
-    pictures = enumerate(Picture(os.fspath(path)) for path in paths)
-    read = lambda number, path, channels: read_picture(embedder, path)
-    batches = embed_batches(embedder, pictures, read, batch=batch, size=batch, on_error=on_error)
+    named = (Picture(os.fspath(path)) for path in paths)
+    pictures = PictureList(named, lambda number, path, channels: read_picture(embedder, path))
+    batches = embed_batches(embedder, pictures, batch=batch, on_error=on_error)
     return (answer for made in batches for answer in _answers(table, index, count, *made))
 
 
@@ -438,13 +433,8 @@ def _text(answer):
 
 def _fields(answer):
     matches = [
-        {
-            "path": match.picture.path,
-            "label": match.picture.label,
-            "row": match.row,
-            "similarity": formats.shortest(match.similarity),
-        }
-        for match in answer.matches
+        {"path": x.path, "label": x.label, "row": row, "similarity": formats.shortest(similarity)}
+        for row, x, similarity in answer.matches
     ]
     return {"query": answer.query.path, "matches": matches, "error": answer.error}
 

@@ -102,15 +102,14 @@ def list_pictures(
 
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config, labeled=False)
-    names, splits = dataset.class_names, [*dataset.splits.values()]
-    indices = np.concatenate([split.indices for split in splits])
-    whole = dataclasses.replace(splits[0], indices=indices)
+    names, whole = dataset.class_names, dataset.split("+".join(dataset.splits))
 
     def pictures():
         keys = [key for key, split in dataset.splits.items() for _ in range(len(split))]
-        labels = whole.labels if np.ndim(whole.labels) == 1 else [-1] * len(whole)
-        for index, (key, label) in enumerate(zip(keys, labels)):
-            path, text = whole.name(index), names[label] if names and label >= 0 else None
+        has_classes = names and dataset.kind == "classes"
+        texts = [names[label] for label in whole.labels] if has_classes else [None] * len(whole)
+        for index, (key, text) in enumerate(zip(keys, texts)):
+            path = whole.name(index)
             yield Picture(path, text, key, _size(path))
 
     def read(number, path, channels):
@@ -149,15 +148,19 @@ def seal(file) -> None:
 
 
 def read_seal(path: str | os.PathLike, remedy: str) -> str:
-    """Returns the SHA-256 inside a file, or "" without one.
+    """Returns the SHA-256 inside a file.
 
     Raises:
-        ValueError: If the file has changed since `seal`. The message ends with the `remedy`.
+        ValueError: If there is none, or if the file has changed since `seal`. The message ends with
+            the `remedy`.
     """
     with open(path, "rb") as file:
         _, recorded, digest = _sealed(file)
-    if recorded not in (b"", digest):
-        raise ValueError(f"{os.fspath(path)!r} is damaged (its SHA-256 has changed). {remedy}")
+    if recorded != digest:
+        raise ValueError(
+            f"{os.fspath(path)!r} is damaged, or another program wrote it: it does not hold its "
+            f"SHA-256. {remedy}"
+        )
     return recorded.decode()
 
 
@@ -166,8 +169,6 @@ def _sealed(file):
     file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
     start, tail = file.tell(), file.read()
     before, mark, after = tail.rpartition(SEAL)
-    if not mark:
-        return 0, b"", b""
     digest = hashlib.sha256()
     file.seek(0)
     while start > file.tell():
@@ -251,22 +252,13 @@ class EmbeddingTable:
 
     def __init__(self, path: str | os.PathLike):
         parquet, self.path = extras.require("pyarrow.parquet"), os.fspath(path)
-        remedy = "Restore the file, or embed again"
+        remedy = "Restore the file, or make it with `vit-keras embed`"
         self.sha256 = read_seal(path, remedy)
-        try:
-            self._file = parquet.ParquetFile(self.path)
-        except (OSError, extras.require("pyarrow").ArrowException) as error:
-            raise ValueError(f"{self.path!r} cannot be read as Parquet ({error})") from error
-        metadata = self._file.schema_arrow.metadata or {}
-        if METADATA not in metadata or not self.sha256:
-            raise ValueError(
-                "A table of embeddings is a Parquet file that `vit-keras embed` wrote. Received: "
-                f"{self.path!r}, which does not state which model its values come from"
-            )
-        name = f"The description in {self.path!r}"
-        self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)
-        self.shape = tuple(self.description["shape"])
-        kind, columns = self.description["dtype"], self._file.schema_arrow
+        self._file = parquet.ParquetFile(self.path)
+        columns, name = self._file.schema_arrow, f"The description in {self.path!r}"
+        said = (columns.metadata or {}).get(METADATA, b"")
+        self.description: dict[str, Any] = parse_json(said, name, Description, remedy)
+        self.shape, kind = tuple(self.description["shape"]), self.description["dtype"]
         known = kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
         if not known or not columns.equals(schema(self.shape, kind, {})):
             raise ValueError(
