@@ -1,13 +1,14 @@
 """Inputs and targets of the pretext tasks: masked patches, and views for DINO."""
 
 import dataclasses
+import functools
+import math
 
 import numpy as np
 
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.data.cropping import as_array, cut, mirror, random_window, sides_of, squeeze
-from vit_keras.data.depth import pillow
-from vit_keras.data.randaugment import OPERATIONS, apply, color_jitter
+from vit_keras.data.randaugment import Policy, apply, color_jitter
 from vit_keras.models import Preprocessing
 
 # Shares of corrupted patches that become the mask or another patch; the rest stays (BERT).
@@ -15,6 +16,7 @@ SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}
 VARIANCE_EPSILON = 1e-6  # as in MAE
 
 
+@dataclasses.dataclass
 class Masking:
     """Makes the inputs and targets of a pretext task from images.
 
@@ -27,18 +29,15 @@ class Masking:
         preprocessing: The model's preprocessing.
     """
 
-    def __init__(
-        self,
-        config: PretextConfig,
-        image_size: tuple[int, int],
-        patch_size: tuple[int, int],
-        preprocessing: Preprocessing,
-    ):
-        self.config, self.patch_size = config, patch_size
-        self.preprocessing = preprocessing
-        self.grid = tuple(size // patch for size, patch in zip(image_size, patch_size))
-        self.patches = self.grid[0] * self.grid[1]
-        self.corrupted = config.corrupted(self.patches)
+    config: PretextConfig
+    image_size: tuple[int, int]
+    patch_size: tuple[int, int]
+    preprocessing: Preprocessing
+
+    def __post_init__(self):
+        self.grid = tuple(size // patch for size, patch in zip(self.image_size, self.patch_size))
+        self.patches = math.prod(self.grid)
+        self.corrupted = self.config.corrupted(self.patches)
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
@@ -85,71 +84,67 @@ class Masking:
             row by row, `(B, N, p²·C)`, normalized if configured.
         """
         if not self.config.predicts_colors:
-            patches = self._cells(images, self.grid)  # (B, N, p²·C)
+            patches = self._cells(images).reshape(len(images), self.patches, -1)  # (B, N, p²·C)
             if self.config.predicted == "patch":
                 return patches
             unbiased = min(patches.shape[-1] - 1, 1)  # as in torch.var
             variance = patches.var(axis=-1, keepdims=True, ddof=unbiased)
             mean = patches.mean(axis=-1, keepdims=True)
             return (patches - mean) / np.sqrt(variance + np.float32(VARIANCE_EPSILON))
-        side = 4 if self.config.predicted == "colors_4x4" else 1
-        rows, columns = self.grid
-        channels, levels = images.shape[-1], 2**self.config.bits
-        cells = self._cells(images, (rows * side, columns * side))  # (B, N·s², pixels·C)
-        means = cells.reshape(*cells.shape[:2], -1, channels).mean(axis=2)
-        scaling = self.preprocessing
+        means = self._cells(images, 4 if self.config.predicted == "colors_4x4" else 1).mean(axis=3)
+        scaling, levels = self.preprocessing, 2**self.config.bits
         mean, std = (np.array(x, "float32") for x in (scaling.mean, scaling.std))
         digits = np.clip(np.floor((means * std + mean) * levels), 0, levels - 1).astype("int32")
-        powers = levels ** np.arange(channels, dtype="int32")[::-1]
-        classes = (digits @ powers).reshape(-1, rows, side, columns, side)
-        return classes.swapaxes(2, 3).reshape(-1, self.patches * side * side)
+        powers = levels ** np.arange(images.shape[-1], dtype="int32")[::-1]
+        return (digits @ powers).reshape(len(images), -1)
 
-    def _cells(self, images, grid):
-        """Cuts images into the cells of a grid, `(B, rows·columns, pixels·C)`."""
-        (rows, columns), (_, height, width, channels) = grid, images.shape
-        cell = height // rows, width // columns
-        x = images.reshape(-1, rows, cell[0], columns, cell[1], channels).swapaxes(2, 3)
-        return x.reshape(-1, rows * columns, cell[0] * cell[1] * channels)
+    def _cells(self, images, side=1):
+        """Cuts each patch into cells, `side` a side: `(B, N, side², pixels, C)`."""
+        (rows, columns), (_, height, width, channels) = self.grid, images.shape
+        high, wide = height // (rows * side), width // (columns * side)
+        x = images.reshape(-1, rows, side, high, columns, side, wide, channels)
+        x = x.transpose(0, 1, 4, 2, 5, 3, 6, 7)
+        return x.reshape(-1, self.patches, side * side, high * wide, channels)
 
 
 JITTER = {"brightness": 0.4, "contrast": 0.4, "color": 0.2, "hue": 0.1}  # in DINO
 JITTERED = 0.8  # share of the pictures
+BLURRED = (1.0, 0.1, 0.5)  # shares of the first and the second global views, and of local ones
 LEAST_SIGMA = 0.1  # pixels
 THRESHOLD = 128  # solarize inverts pixels from here on
 
 
-def jitter(picture, rng: np.random.Generator, strength: float):
-    """Changes colors by `color_jitter` with `strength` times the numbers in `JITTER`.
+def colors(config: DinoConfig, mode: str, blurred: float, solarized: float) -> Policy:
+    """DINO's changes of the colors of a view: jitter, gray, blur, and solarization.
 
-    A picture with one channel has no saturation and no hue.
+    The jitter is `color_jitter` with `config.color_jitter` times the numbers in `JITTER`. The blur
+    is a Gaussian of sigma 0.1 to `config.blur_sigma` pixels, which Pillow approximates with three
+    box filters.
+
+    Args:
+        config: The strength of the changes.
+        mode: Pillow's mode of the pictures; those in "L" have no saturation and no hue.
+        blurred: The share of views to blur.
+        solarized: The share of views to solarize.
     """
-    names = JITTER if picture.mode == "RGB" else ("brightness", "contrast")
-    return apply([color_jitter({name: strength * JITTER[name] for name in names})], picture, rng)
+    names = JITTER if mode == "RGB" else ("brightness", "contrast")
+    jitter = color_jitter({name: config.color_jitter * JITTER[name] for name in names})
+
+    def steps(rng, size):
+        if config.color_jitter and rng.random() < JITTERED:
+            yield from jitter(rng, size)
+        if config.grayscale and rng.random() < config.grayscale:
+            yield ("gray",)
+        if config.blur_sigma and rng.random() < blurred:
+            least = min(LEAST_SIGMA, config.blur_sigma)
+            yield "blur", rng.uniform(least, config.blur_sigma)
+        if solarized and rng.random() < solarized:
+            yield "solarize", THRESHOLD
+
+    return steps
 
 
-def grayscale(picture, rng, amount):
-    """Removes the colors of a picture; all channels become the luma."""
-    return picture.convert("L").convert(picture.mode)
-
-
-def blur(picture, rng: np.random.Generator, largest: float):
-    """Blurs a picture with a Gaussian of sigma 0.1 to `largest` pixels; edges are repeated.
-
-    Pillow approximates the Gaussian with three box filters.
-    """
-    sigma = rng.uniform(min(LEAST_SIGMA, largest), largest)
-    return picture.filter(pillow("ImageFilter").GaussianBlur(sigma))
-
-
-def solarize(picture, rng, threshold):
-    """Inverts the pixels at or above a threshold."""
-    return OPERATIONS["solarize"](picture, threshold)
-
-
-# Shares of views to blur: the first and the second global one, and the local ones.
-BLURRED = (1.0, 0.1, 0.5)
-
-
+@dataclasses.dataclass
 class Views:
     """Makes two global views and several small local views of each image.
 
@@ -165,18 +160,10 @@ class Views:
         flip: Whether to mirror.
     """
 
-    def __init__(
-        self,
-        config: DinoConfig,
-        image_size: tuple[int, int],
-        preprocessing: Preprocessing,
-        flip: bool = False,
-    ):
-        self.config, self.flip, self.preprocessing = config, flip, preprocessing
-        self._resizing = dataclasses.replace(
-            preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"
-        )
-        self.size, self.local_size = tuple(image_size), (config.local_size,) * 2
+    config: DinoConfig
+    image_size: tuple[int, int]
+    preprocessing: Preprocessing
+    flip: bool = False
 
     def draw(self, picture, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draws the views of an image.
@@ -201,15 +188,11 @@ class Views:
                 f"{picture.dtype} with {picture.shape[-1]} channels. Set color_jitter, grayscale, "
                 "blur_sigma, and solarize of pretext.dino to 0"
             )
-        whole = [
-            self._view(picture, rng, self.size, config.global_scale, blurred, solarized)
-            for blurred, solarized in zip(BLURRED, (0.0, config.solarize))
-        ]
-        local = [
-            self._view(picture, rng, self.local_size, config.local_scale, BLURRED[-1], 0.0)
-            for _ in range(config.local_crops)
-        ]
-        return np.stack(whole), np.stack(local)
+        view = functools.partial(self._view, picture, rng)
+        shares = zip(BLURRED, (0.0, config.solarize))
+        whole = [view(self.image_size, config.global_scale, *of_view) for of_view in shares]
+        small = (config.local_size,) * 2, config.local_scale, BLURRED[-1], 0.0
+        return np.stack(whole), np.stack([view(*small) for _ in range(config.local_crops)])
 
     def batch(self, views, weights=None):
         """Makes a batch for `fit`: (views, targets, weights) with zeros `(B, 2)` as targets."""
@@ -217,17 +200,11 @@ class Views:
         return (views, targets) if weights is None else (views, targets, weights)
 
     def _view(self, picture, rng, size, scale, blurred, solarized):
-        config = self.config
-        window = random_window(sides_of(picture), rng, scale)
-        view = squeeze(cut(picture, window), size, self._resizing)
+        bicubic = {"interpolation": "bicubic", "antialias": True, "rounding": "torchvision"}
+        part = cut(picture, random_window(sides_of(picture), rng, scale))
+        view = squeeze(part, size, dataclasses.replace(self.preprocessing, **bicubic))
         if self.flip and rng.random() < 0.5:
             view = mirror(view)
-        for change, share, amount in (
-            (jitter, JITTERED, config.color_jitter),
-            (grayscale, config.grayscale, 1.0),
-            (blur, blurred, config.blur_sigma),
-            (solarize, solarized, THRESHOLD),
-        ):
-            if share and amount and rng.random() < share:
-                view = change(view, rng, amount)
+        if not isinstance(view, np.ndarray):
+            view = apply([colors(self.config, view.mode, blurred, solarized)], view, rng)
         return self.preprocessing.normalize(as_array(view).astype("float32"))

@@ -55,7 +55,7 @@ def _turn_hue(picture, circles):
     return pillow().merge("HSV", (hue, *others)).convert("RGB")
 
 
-# Each maps an RGB picture and the amounts of the change to another picture.
+# Each maps a picture, in RGB for most of them, and the amounts of the change to another picture.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "identity": lambda picture: picture,
     "auto_contrast": _image_ops("autocontrast"),
@@ -71,6 +71,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "brightness": _enhance("Brightness"),
     "sharpness": _enhance("Sharpness"),
     "hue": _turn_hue,
+    "gray": lambda picture: picture.convert("L").convert(picture.mode),
+    "blur": lambda picture, sigma: picture.filter(pillow("ImageFilter").GaussianBlur(sigma)),
     "shear_x": lambda picture, level: _affine(picture, 1, level, 0, 0, 1, 0),
     "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, level, 1, 0),
     "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
@@ -242,7 +244,7 @@ def chosen(config) -> list[Change]:
 
 
 def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
-    """Applies policies in order to an RGB picture, with numbers that `rng` draws."""
+    """Applies policies in order to a picture, with numbers that `rng` draws."""
     if isinstance(picture, np.ndarray):
         picture = as_picture(to_levels(picture, 255))
     for policy in policies:
