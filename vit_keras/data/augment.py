@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -182,11 +182,9 @@ class Augmentation:
         image[...] = self.preprocessing.normalize(pixels)
         erase(image, rng, self.config.erasing)
 
-    def batch(self, images, targets, generators: Sequence[np.random.Generator]):
-        """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""
-        if not mixes(self.config):
-            return images, targets
-        return mix(images, targets, generators, self.config)
+    def batch(self, made, generators: Iterable[np.random.Generator]):
+        """Mixes a batch of images `(B, H, W, C)` and targets; each pair has a generator."""
+        return mix(*made, generators, self.config) if mixes(self.config) else made
 
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""

@@ -1,5 +1,6 @@
 """Makes batches from a split; each batch is a pure function of the seed and its number."""
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -64,25 +65,19 @@ def train_batches(
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
     """
-    split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard, 2 if mixes(augment_config) else 1)
     change = Augmentation(augment_config, image_size, preprocessing)
+    batch_of = _joiner(split, change, masking, task, num_classes)
     if is_balanced:
         index_of = balanced(LABEL_KINDS[task.kind].strata(split.labels), seed)
     else:
         index_of = shuffled(len(split), seed)
 
-    def example(number):
-        rng = generator(seed, EXAMPLE, number)
-        return _example(split.picture(index_of(number)), rng, change, masking, task, num_classes)
-
     def make(step, each):
         start = (start_step + step) * batch + first
-        made = _joined(each(example, range(start, start + count)), each, change.finish, masking)
-        if masking:
-            return made
-        (images, targets), pairs = made, range(start // 2, (start + count) // 2)
-        return change.batch(images, targets, [generator(seed, PAIR, pair) for pair in pairs])
+        numbers, pairs = range(start, start + count), range(start // 2, (start + count) // 2)
+        made = batch_of([(index_of(n), (seed, EXAMPLE, n)) for n in numbers], each)
+        return change.batch(made, (generator(seed, PAIR, pair) for pair in pairs))
 
     return Batches(make, total_steps - start_step, threads)
 
@@ -161,52 +156,55 @@ def eval_batches(
     Raises:
         ValueError: If n does not divide `batch`.
     """
-    split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard)
     change, size = Augmentation(AugmentConfig(), image_size, preprocessing), len(split)
+    batch_of = _joiner(split, change, masking, task, num_classes)
     total = -(-size // batch) * batch
     rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
     rows = rows.reshape(-1) if pad else rows[rows < size]
 
-    def example(row):
-        read, rng = split.picture(min(int(row), size - 1)), generator(HELD_OUT, int(row))
-        weights = [np.float32(total / size * (row < size))] if pad else []
-        return *_example(read, rng, change, masking, task, num_classes), *weights
-
     def make(number, each):
-        examples = each(example, rows[number * count : (number + 1) * count])
-        return _joined(examples, each, change.finish, masking)
+        numbers = rows[number * count : (number + 1) * count]
+        weights = [np.float32(total / size) * (numbers < size)] if pad else []
+        examples = [(min(n, size - 1), (HELD_OUT, n)) for n in numbers.tolist()]
+        return batch_of(examples, each, *weights)
 
     return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
 
 
-def _example(read, rng, change: Augmentation, masking, task, num_classes: int | None) -> tuple:
-    """Returns the views of a picture; or what `change.finish` takes, and the target or label."""
-    picture, label = read
-    if isinstance(masking, Views):
-        return (masking.draw(picture, rng),)
-    pixels, label = change.example(picture, label, rng)
-    if masking:
-        return (pixels, rng), masking.draw(rng)
-    if num_classes is not None:
-        label = LABEL_KINDS[task.kind].target(label, task, num_classes)
-    return (pixels, rng), label
+def _joiner(split, change: Augmentation, masking, task, num_classes: int | None):
+    """Returns a function that makes a batch of examples.
 
-
-def _joined(examples, each, finish, masking):
-    """Joins examples into a batch of views, or of images `(B, H, W, C)` float32, labels, and more.
-
-    The first item of an example is what `finish(image, *item)` writes into an image.
+    Each example is the index of a picture and the key of its generator. A batch has images or the
+    views of a pretext task, targets or labels, and perhaps weights.
     """
+    split = split.read_as(change.preprocessing.levels, change.preprocessing.bands)
     stacked = lambda rows: keras.tree.map_structure(lambda *values: np.stack(values), *rows)
-    if isinstance(masking, Views):
-        return masking.batch(*stacked(examples))
-    unfinished, *columns = zip(*examples)
-    images = np.empty((len(unfinished), *unfinished[0][0].shape), "float32")
-    for _ in each(lambda i: finish(images[i], *unfinished[i]), range(len(images))):
-        pass
-    made = images, *stacked(zip(*columns))
-    return masking.batch(*made) if masking else made
+
+    def example(row):
+        index, key = row
+        (picture, label), rng = split.picture(index), generator(*key)
+        if isinstance(masking, Views):
+            return masking.draw(picture, rng)
+        pixels, label = change.example(picture, label, rng)
+        if masking:
+            return (pixels, rng), masking.draw(rng)
+        if num_classes is not None:
+            label = LABEL_KINDS[task.kind].target(label, task, num_classes)
+        return (pixels, rng), label
+
+    def join(rows, each, *weights):
+        examples = each(example, rows)
+        if isinstance(masking, Views):
+            return masking.batch(stacked(examples), *weights)
+        unfinished, targets = zip(*examples)
+        images = np.empty((len(targets), *unfinished[0][0].shape), "float32")
+        for _ in each(lambda i: change.finish(images[i], *unfinished[i]), range(len(images))):
+            pass
+        made = images, stacked(targets), *weights
+        return masking.batch(*made) if masking else made
+
+    return join
 
 
 def _rows(batch, shard, multiple=1):
@@ -221,6 +219,7 @@ def _rows(batch, shard, multiple=1):
     return rank * count, count
 
 
+@dataclasses.dataclass
 class Feed:
     """Makes the batches of a run from its data set and its `Config`.
 
@@ -247,28 +246,27 @@ class Feed:
         ```
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        config,
-        image_size: tuple[int, int],
-        preprocessing: Preprocessing,
-        shard: tuple[int, int] = (0, 1),
-        task: Task = CLASSES,
-    ):
-        self.config = config
-        self.train, self.dev, self.test = train_dev_test(dataset, config.data)
-        self.num_classes = len(dataset.class_names)
-        self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
-        self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
-        threads = config.data.workers
-        self.eval_options = {"batch": config.batch_eval, "threads": threads, **self.images}
+    dataset: Dataset
+    config: Any
+    image_size: tuple[int, int]
+    preprocessing: Preprocessing
+    shard: tuple[int, int] = (0, 1)
+    task: Task = CLASSES
+
+    def __post_init__(self):
+        config, size, preprocessing = self.config, self.image_size, self.preprocessing
+        self.train, self.dev, self.test = train_dev_test(self.dataset, config.data)
+        self.num_classes = len(self.dataset.class_names)
+        self.targets = {"num_classes": max(self.num_classes, 1), "task": self.task}
         masking: Masking | Views | None = None
         if config.pretext.is_dino:
-            masking = Views(config.pretext.dino, image_size, preprocessing, config.augment.flip)
+            masking = Views(config.pretext.dino, size, preprocessing, config.augment.flip)
         elif config.pretext.is_active:
-            masking = Masking(config.pretext, image_size, config.model.patch, preprocessing)
-        self._common = {"shard": shard, "masking": masking, "threads": threads, **self.targets}
+            masking = Masking(config.pretext, size, config.model.patch, preprocessing)
+        options = {"image_size": size, "preprocessing": preprocessing}
+        options["threads"] = config.data.workers
+        self.eval_options = {"batch": config.batch_eval, **options}
+        self._common = {"shard": self.shard, "masking": masking, **options, **self.targets}
 
     def training(self, start: int) -> Batches:
         """Returns batches of training images and targets, starting with batch `start` of `fit`.
@@ -287,7 +285,6 @@ class Feed:
             total_steps=config.total_steps * parts_per_update,
             is_balanced=config.balance == "sampling",
             **self._common,
-            **self.images,
         )
 
     def validation(self, pad: bool) -> Batches:
