@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from vit_keras.data.labels import Labels
 from vit_keras.data.picture_files import open_encoded, read_file, upright
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.support.checks import listed
+from vit_keras.support.files import read_text
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import VOID
 
@@ -25,40 +27,6 @@ MODES = ("P", "L", "1", "I;16", "I;16B", "I", "F")  # Pillow's, whose values are
 LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
 COLOR = re.compile(r"#[0-9a-f]{6}\b|(?<!\d)(\d{1,3}[\s,;]+){2}\d{1,3}(?!\d)", re.IGNORECASE)
 SHOWN = 8  # levels or colors that a message names
-
-
-class MaskCode(NamedTuple):
-    """The meaning of the pixels of masks.
-
-    Attributes:
-        names: The names of the K classes.
-        numbers: The class number of each level, or of each color as 0xRRGGBB.
-        has_colors: Whether pixels are colors.
-    """
-
-    names: tuple[str, ...]
-    numbers: dict[int, int]
-    has_colors: bool = False
-
-    def classes_in(self, data: bytes) -> np.ndarray:
-        """Reads the bytes of a mask.
-
-        Returns:
-            The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is no class.
-
-        Raises:
-            ValueError: The file format loses levels, or a color or level is not a class.
-            OSError: The file is not a complete picture.
-        """
-        known = self.numbers if self.has_colors else {VOID: VOID} | self.numbers
-        values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
-        if wrong := [value for value in values.tolist() if value not in known]:
-            void = "" if self.has_colors else f", or {VOID} for no class"
-            raise ValueError(
-                f"a mask must hold only the values {_listed(self.numbers, self.has_colors)}{void}; "
-                f"it holds {_listed(wrong, self.has_colors)}"
-            )
-        return np.array([known[v] for v in values.tolist()], "uint8")[places]
 
 
 def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
@@ -80,25 +48,51 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
             if (levels != np.asarray(picture)).any():
                 raise ValueError("a mask must hold whole levels, not fractions")
             return levels
-        red, green, blue = np.moveaxis(np.asarray(picture.convert("RGB")).astype("int64"), -1, 0)
-    if has_colors:
-        return red << 16 | green << 8 | blue
-    if (red != green).any() or (green != blue).any():
-        colors = np.unique(red << 16 | green << 8 | blue).tolist()
+        pixels = np.asarray(picture.convert("RGB")).astype("int64")  # (H, W, 3)
+    colors = pixels @ (1 << 16, 1 << 8, 1)
+    if (pixels != pixels[..., :1]).any() and not has_colors:
         raise ValueError(
             "a mask must hold the number of a class for each pixel, in gray or with a palette; "
-            f"it holds colors, such as {_listed(colors, True)}. Give the color of each class in "
-            f"data.mask_colors, or beside its name in {NAMES}"
+            f"it holds colors, such as {_listed(np.unique(colors).tolist(), True)}. Give the color "
+            f"of each class in data.mask_colors, or beside its name in {NAMES}"
         )
-    return red
+    return colors if has_colors else pixels[..., 0]
+
+
+def classes_in(numbers: dict[int, int], has_colors: bool, data: bytes) -> np.ndarray:
+    """Reads the bytes of a mask.
+
+    Args:
+        numbers: The class number of each level, or of each color as 0xRRGGBB.
+        has_colors: Whether pixels are colors.
+        data: The file.
+
+    Returns:
+        The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is no class.
+
+    Raises:
+        ValueError: The file format loses levels, or a color or level is not a class.
+        OSError: The file is not a complete picture.
+    """
+    known = numbers if has_colors else {VOID: VOID} | numbers
+    values, places = np.unique(pixel_values(data, has_colors), return_inverse=True)
+    if wrong := [value for value in values.tolist() if value not in known]:
+        void = "" if has_colors else f", or {VOID} for no class"
+        raise ValueError(
+            f"a mask must hold only the values {_listed(numbers, has_colors)}{void}; "
+            f"it holds {_listed(wrong, has_colors)}"
+        )
+    return np.array([known[v] for v in values.tolist()], "uint8")[places]
 
 
 def _listed(values, are_colors):
     return listed((f"#{value:06x}" if are_colors else str(value) for value in values), SHOWN)
 
 
-def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
-    """Finds the meaning of the pixels of masks.
+def mask_code(
+    root: str, masks: Sequence[str], config: DataConfig
+) -> tuple[tuple[str, ...], Callable[[bytes], np.ndarray]]:
+    """Returns the names of the classes of masks, and `classes_in` with their levels or colors.
 
     `root`/classes.txt names the classes, one per line, and may give the color of each, as `#ff0000`
     or `255 0 0`. Without it, and without `config.mask_values` and `config.mask_colors`, the masks
@@ -132,7 +126,8 @@ def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
             f"Received: {len(values)} levels or colors, {_listed(values, has_colors)}, for "
             f"{len(names)} classes, such as {list(names)[:SHOWN]}"
         )
-    return MaskCode(names, {value: k for k, value in enumerate(values)}, has_colors)
+    numbers = {value: k for k, value in enumerate(values)}
+    return names, functools.partial(classes_in, numbers, has_colors)
 
 
 def _number_of(color) -> int:
@@ -148,20 +143,19 @@ def _number_of(color) -> int:
 
 def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Reads the names and, if given, the colors of the classes in classes.txt, if it exists."""
-    if not os.path.isfile(file):
-        return (), ()
-    with open(file, encoding="utf-8-sig") as opened:
-        lines = [line.strip() for line in opened if line.strip()]
+    lines = []
+    if os.path.isfile(file):
+        text = read_text(file, "Repair it")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
     codes = [match[0] for line in lines if (match := COLOR.search(line))]
-    colors: tuple[int, ...] = ()
-    if len(codes) == len(lines):
-        colors = tuple(map(_number_of, codes))
-        lines = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, codes)]
-    return tuple(lines), colors
+    if len(codes) < len(lines):
+        return tuple(lines), ()
+    names = [COLOR.sub("", row).strip(" \t,;:=") or of for row, of in zip(lines, codes)]
+    return tuple(names), tuple(map(_number_of, codes))
 
 
-def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
-    """Finds the levels in N mask files or, with a code, the classes.
+def levels_in(masks: Sequence[str], read: Callable = pixel_values) -> np.ndarray:
+    """Finds the levels in N mask files or, with `read` from `mask_code`, the classes.
 
     Returns:
         Whether each mask has each level or class, `(N, 256)` float32; 0 if it is unreadable.
@@ -170,8 +164,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
     def look(path):
         present = np.zeros(256, "float32")
         with contextlib.suppress(OSError, ValueError, SyntaxError):  # a run reports those
-            data = read_file(path)
-            seen = np.unique(code.classes_in(data) if code else pixel_values(data))
+            seen = np.unique(read(read_file(path)))
             present[seen[seen < 256]] = 1
         return present
 
@@ -190,11 +183,11 @@ def _read(path, read):
 def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
     """Adds each picture's mask, a path relative to the root, and the meaning of its pixels."""
     places = [os.path.join(root, mask) for mask in masks]
-    code = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
+    names, read = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
     pictures: Any = source.files
 
-    def read(index, sides):
-        mask = _read(places[index], code.classes_in)
+    def label_of(index, sides):
+        mask = _read(places[index], read)
         if mask.shape != sides:
             raise WholeFault(
                 "A picture and its mask must have the same height and width. Received: "
@@ -204,8 +197,8 @@ def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConf
 
     return dataclasses.replace(
         source,
-        labels=Labels("masks", code.names, lambda: levels_in(places, code)[:, : len(code.names)]),
-        label_of=read,
+        labels=Labels("masks", names, lambda: levels_in(places, read)[:, : len(names)]),
+        label_of=label_of,
         files=lambda indices: [*pictures(indices), *((masks[i], places[i]) for i in indices)],
     )
 
@@ -234,17 +227,15 @@ def _folders(root) -> tuple[str | None, str | None]:
 def _has_masks_beside(root):
     """Whether pictures have masks beside them, in the first folder below `root` with pictures."""
     for _, names in walk_once(root):
-        stems = {os.path.splitext(name)[0] for name in names if is_picture(name)}
-        if stems:
-            return 2.1 * len([*_without_ends(stems)]) >= len(stems)
+        if stems := {os.path.splitext(name)[0] for name in names if is_picture(name)}:
+            return 2.1 * len(_masks_among(stems)) >= len(stems)
     return False
 
 
-def _without_ends(stems) -> Iterator[tuple[str, str]]:
-    """Yields the masks among the names of files, with the names of their pictures."""
-    for stem in stems:
-        if (picture := ENDS.sub("", stem)) != stem and picture in stems:
-            yield stem, picture
+def _masks_among(stems) -> dict[str, str]:
+    """Returns the masks among the names of files, with the names of their pictures."""
+    pictures = {stem: ENDS.sub("", stem) for stem in stems}
+    return {stem: of for stem, of in pictures.items() if of != stem and of in pictures}
 
 
 def find_masks(root: str) -> list[tuple[str, str]]:
@@ -259,7 +250,7 @@ def find_masks(root: str) -> list[tuple[str, str]]:
         named = {stem: ENDS.sub("", stem) for stem in masks.keys() - images.keys()}
     else:
         images = _by_stem(root)
-        named = dict(_without_ends(images))
+        named = _masks_among(images)
         masks = {stem: images.pop(stem) for stem in named}
     masks = {named.get(stem, stem): path for stem, path in masks.items()}
     alone = sorted(images.keys() ^ masks.keys())
