@@ -188,7 +188,7 @@ def test_jitter_is_torchvisions_in_a_drawn_order(rng, mode, strength):
     picture, orders = picture_of(rng, mode), []
     for stream, again in streams(50):
         policy = colors(dataclasses.replace(PLAIN, color_jitter=strength), mode, 0.0, 0.0)
-        result, expected = apply([policy], picture, stream), picture
+        result, expected = apply(policy, picture, stream), picture
         if again.random() >= 0.8:
             np.testing.assert_array_equal(result, picture)
             continue

@@ -373,8 +373,9 @@ def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[
         >>> count_classes(dataset, dataset.splits)["test"]["7"]
         36
     """
-    count = LABEL_KINDS[dataset.kind].counts
-    return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
+    count, classes = LABEL_KINDS[dataset.kind].counts, dataset.class_names
+    counts = {name: count(split.labels, len(classes)) for name, split in splits.items()}
+    return {name: dict(zip(classes, of_split.tolist())) for name, of_split in counts.items()}
 
 
 def split_name(text: str) -> str:

@@ -17,7 +17,7 @@ class LabelKind(NamedTuple):
     """How the labels of a split are used.
 
     Attributes:
-        counts: Maps labels and the names of the outputs to the number of pictures by name.
+        counts: Maps labels and K to the number of pictures of each output, `(K,)`.
         strata: Maps labels to one value for each picture; balanced sampling draws each value
             equally often.
         members: Maps labels to pairs of a picture's number and the number of one of its labels, as
@@ -29,7 +29,7 @@ class LabelKind(NamedTuple):
         unit: What the held-out share is taken from, for messages.
     """
 
-    counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
+    counts: Callable[[np.ndarray, int], np.ndarray]
     strata: Callable[[np.ndarray], Sequence]
     members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     target: Callable[[np.ndarray, Task, int], np.ndarray]
@@ -56,12 +56,6 @@ def _rarer_values(labels):
 def _standardized(label, task, outputs):
     mean, std = np.array(task.mean or 0, "float32"), np.array(task.std or 1, "float32")
     return (label - mean) / std
-
-
-def _one_hot(label, task, outputs):
-    target = np.zeros(outputs, "float32")
-    target[label] = 1
-    return target
 
 
 def _name_labels(label, names):
@@ -96,7 +90,7 @@ def _name_boxes(label, names):
 
 NO_CLASS = -1
 _LABELS = LabelKind(
-    counts=lambda labels, names: dict(zip(names, np.nansum(labels, axis=0).astype(int).tolist())),
+    counts=lambda labels, outputs: np.nansum(labels, axis=0).astype(int),
     strata=_rarest_label,
     members=_rarer_values,
     target=lambda label, task, outputs: label,
@@ -106,19 +100,17 @@ _LABELS = LabelKind(
 )
 LABEL_KINDS = {
     "classes": LabelKind(
-        counts=lambda labels, names: dict(
-            zip(names, np.bincount(labels, minlength=len(names)).tolist())
-        ),
+        counts=lambda labels, outputs: np.bincount(labels, minlength=outputs),
         strata=lambda labels: labels.tolist(),
         members=lambda labels: (np.arange(len(labels)), labels),
-        target=_one_hot,
+        target=lambda label, task, outputs: np.eye(1, outputs, label, "float32")[0],  # one-hot
         text=lambda label, names: names[int(label)],
         least=2,
         unit="each class",
     ),
     "labels": _LABELS,
     "numbers": LabelKind(
-        counts=lambda labels, names: dict(zip(names, (~np.isnan(labels)).sum(axis=0).tolist())),
+        counts=lambda labels, outputs: (~np.isnan(labels)).sum(axis=0),
         strata=lambda labels: [0] * len(labels),
         members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,

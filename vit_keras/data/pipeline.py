@@ -326,10 +326,10 @@ def learned_task(dataset: Dataset, train: Split, config) -> Task:
         return Task("numbers", mean=tuple(mean.tolist()), std=tuple(std.tolist()))
     if config.balance != "weights" and config.loss != "logit_adjusted":
         return Task(dataset.kind)
-    counts = LABEL_KINDS[dataset.kind].counts(train.labels, dataset.class_names)
-    known = len(train) if dataset.kind == "classes" else (~np.isnan(train.labels)).sum(axis=0)
-    shares = np.array([*counts.values()]) / known
-    if wrong := [name for name, share in zip(counts, shares) if not 0 < share < 1]:
+    names, labels = dataset.class_names, train.labels
+    known = len(train) if dataset.kind == "classes" else (~np.isnan(labels)).sum(axis=0)
+    shares = LABEL_KINDS[dataset.kind].counts(labels, len(names)) / known
+    if wrong := [name for name, share in zip(names, shares) if not 0 < share < 1]:
         raise ValueError(
             "Balanced losses need training images with and without each class or label. "
             f"Received: only one of the two for {wrong}. Set balance to none, or to sampling"

@@ -206,5 +206,5 @@ class Views:
         if self.flip and rng.random() < 0.5:
             view = mirror(view)
         if not isinstance(view, np.ndarray):
-            view = apply([colors(self.config, view.mode, blurred, solarized)], view, rng)
+            view = apply(colors(self.config, view.mode, blurred, solarized), view, rng)
         return self.preprocessing.normalize(as_array(view).astype("float32"))

@@ -6,7 +6,7 @@ become gray.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -229,27 +229,26 @@ Change = Callable[[Picture, np.random.Generator], Picture]
 def chosen(config) -> list[Change]:
     """Returns the changes of RGB pictures that an `AugmentConfig` asks for, in order."""
     changes: list[Change] = []
-    policies: list[Policy] = []
+    applied = lambda policy: changes.append(functools.partial(apply, policy))
     if config.randaugment_layers:
         strength = config.randaugment_layers, config.randaugment_magnitude
         if config.library == "pillow":
-            policies.append(randaugment(*strength))
+            applied(randaugment(*strength))
         else:
             changes.append(keras_cv(*strength))
     if config.policy in POLICIES:
-        policies.append(POLICIES[config.policy])
+        applied(POLICIES[config.policy])
     if config.color_jitter:
-        policies.append(color_jitter(dict.fromkeys(JITTERED, config.color_jitter)))
-    return [*changes, functools.partial(apply, policies)] if policies else changes
+        applied(color_jitter(dict.fromkeys(JITTERED, config.color_jitter)))
+    return changes
 
 
-def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
-    """Applies policies in order to a picture, with numbers that `rng` draws."""
+def apply(policy: Policy, picture, rng: np.random.Generator):
+    """Applies the operations of a policy to a picture, with numbers that `rng` draws."""
     if isinstance(picture, np.ndarray):
         picture = as_picture(to_levels(picture, 255))
-    for policy in policies:
-        for name, *amounts in policy(rng, picture.size[::-1]):
-            picture = OPERATIONS[name](picture, *amounts)
+    for name, *amounts in policy(rng, picture.size[::-1]):
+        picture = OPERATIONS[name](picture, *amounts)
     return picture
 
 
