@@ -179,7 +179,7 @@ BROKEN = {
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "beyond float32": ("path,a\n{0},1\n{1},1e39\n", {"label_columns": "a", "task": "numbers"}, "must hold a number or nothing in each row. Received: '1e39' in row 2"),
     "seconds since 1970": ("path,a\n{0},1700000000\n{1},1700000040\n", {"label_columns": "a", "task": "numbers"}, "than float32 rounds them. Received: 1700000000 with a standard deviation of 20 in the column 'a'"),
-    "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 rows that .* such as row 2"),
+    "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one of them is 1 in each row. Received: .*1 other rows, such as row 2"),
 }  # fmt: skip
 
 

@@ -113,7 +113,7 @@ def test_a_search_refuses_another_model(tmp_path, rng):
         with pytest.raises(ValueError, match=message):
             retrieval.open_query_embedder(table, tmp_path / "other.keras")
     (tmp_path / "a.keras").rename(tmp_path / "b.keras")
-    with pytest.raises(FileNotFoundError, match=r"is not at .*a.keras'. Give its path"):
+    with pytest.raises(FileNotFoundError, match=r"a\.keras'$"):
         retrieval.open_query_embedder(table)
     assert retrieval.open_query_embedder(table, tmp_path / "b.keras").shape == (12,)
 

@@ -203,10 +203,9 @@ class Augmentation:
         pixels = as_array(picture)
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
             raise ValueError(
-                "RandAugment, `augment.policy`, and `augment.color_jitter` need three 8-bit "
-                f"channels. Received: {pixels.shape[-1]} with "
-                f"levels={self.preprocessing.levels:g}. "
-                "Leave them out, or set model.channels to 3 and data.levels to 255"
+                "RandAugment, augment.policy and augment.color_jitter need three 8-bit channels. "
+                f"Received: {pixels.shape[-1]} with levels={self.preprocessing.levels:g}. Leave "
+                "them out, or set model.channels to 3 and data.levels to 255"
             )
         for change in self.changes:
             picture = change(picture, rng)

@@ -160,9 +160,7 @@ def _sides(read, index) -> tuple[int, int]:
 def _cleaned(rows, owner, pictures) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns the distinct rows `(n, 6)` with a nonzero area, their owners, and warnings."""
     outside = (abs(rows[:, 1:5] - 0.5) > 0.5 + SLACK).any(axis=1)
-    low, high = rows[:, 1:3].clip(0, 1), rows[:, 3:5].clip(0, 1)
-    columns = rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]
-    rows = np.concatenate(columns, axis=1).astype("float32")
+    rows = _clipped(rows, rows[:, 1:3], rows[:, 3:5]).astype("float32")
     empty = (rows[:, 3:5] <= 0).any(axis=1)
     _, first = np.unique(np.column_stack([owner, rows]), axis=0, return_index=True)
     again = ~empty & ~np.isin(np.arange(len(rows)), first)
@@ -228,10 +226,14 @@ def boxes_in(label: np.ndarray, *windows: Part) -> np.ndarray:
         corner, scale = np.array([left, top], "float32"), np.array([width, height], "float32")
         center, half = (label[:, 1:3] - corner) / scale, abs(label[:, 3:5] / scale) / 2
         inside = (label[:, :1] >= 0) & ((center >= 0) & (center < 1)).all(axis=1, keepdims=True)
-        low, high = (center - half).clip(0, 1), (center + half).clip(0, 1)
-        columns = label[:, :1], (low + high) / 2, high - low, label[:, 5:]
-        label = np.where(inside, np.concatenate(columns, axis=1), FILL)
+        label = np.where(inside, _clipped(label, center - half, center + half), FILL)
     return label
+
+
+def _clipped(rows, first, last) -> np.ndarray:
+    """Returns objects with boxes from `first` to `last`, `(n, 2)`, cut at the picture's edges."""
+    low, high = first.clip(0, 1), last.clip(0, 1)
+    return np.concatenate([rows[:, :1], (low + high) / 2, high - low, rows[:, 5:]], axis=1)
 
 
 LARGEST_COCO_BYTES = 2**29  # COCO's largest file takes 90% of that
@@ -275,9 +277,9 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
             count = sum(len(picture.objects) for picture in pictures)
             if not count or len({*names}) < len(names) or max(listed.values()) > 1:
                 raise ValueError(
-                    "A data set of boxes needs objects, distinct class names, and each picture "
-                    f"once. Received: {files[0]!r} with {count} objects and the classes "
-                    f"{short(names)}; the picture listed most often is {listed.most_common(1)}"
+                    "A data set of boxes needs objects, distinct class names and each picture "
+                    f"once. Received: {files[0]!r} with {count} objects of {short(names)}, and "
+                    f"{listed.most_common(1)} most often"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)
@@ -296,6 +298,12 @@ def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
                     yield entry.path
 
 
+def _lines(path) -> list[str]:
+    """Returns the lines of a text file that are not blank; none if there is no such file."""
+    text = read_text(path, REMEDY) if os.path.isfile(path) else ""
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
 def _yolo(root, files) -> Annotations:
     content = read_yaml(files[0])
     names = content.get("names")
@@ -310,8 +318,7 @@ def _yolo(root, files) -> Annotations:
         for picture in _yolo_pictures(root, content, split):
             before, images, after = os.path.splitext(picture)[0].rpartition(IMAGES)
             source = f"{before}{images and LABELS}{after}.txt"  # or beside the picture
-            lines = read_text(source, REMEDY).split("\n") if os.path.isfile(source) else []
-            objects = [*_yolo_objects(lines, names, "kpt_shape" in content)]
+            objects = [*_yolo_objects(_lines(source), names, "kpt_shape" in content)]
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
     return pictures, names
@@ -326,16 +333,15 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
         places = [os.path.normpath(os.path.join(root, name)) for name in names]
         place = next(filter(os.path.exists, places), places[-1])
         if place.endswith(".txt"):
-            for line in read_text(place, REMEDY).split("\n"):
-                if line.strip():
-                    yield os.path.normpath(os.path.join(os.path.dirname(place), line.strip()))
+            for line in _lines(place):
+                yield os.path.normpath(os.path.join(os.path.dirname(place), line))
         else:
             yield from expand_argument(place)
 
 
 def _yolo_objects(lines, names, has_keypoints) -> Iterator[tuple]:
     rows: Iterator[list[Any]] = ([*map(as_number, line.split())] for line in lines)
-    for kind, *box in filter(None, rows):
+    for kind, *box in rows:
         if has_keypoints:  # after the box
             box = box[:4]
         elif len(box) >= 6 and len(box) % 2 == 0 and None not in box:  # a polygon
@@ -406,9 +412,7 @@ def _voc(root, files) -> Annotations:
     place, pictures, sets = PictureFiles(root), list[Annotated](), dict[str, str]()
     for name in ("trainval", "train", "val", "test"):  # later ones override earlier ones
         file = os.path.join(root, "ImageSets", "Main", f"{name}.txt")
-        lines = read_text(file, REMEDY).split("\n") if os.path.isfile(file) else []
-        split = name.removesuffix("val") or name
-        sets |= {line.split()[0]: split for line in lines if line.split()}
+        sets |= {line.split()[0]: name.removesuffix("val") or name for line in _lines(file)}
     for file in files:
         folder, name = os.path.split(source := os.path.relpath(file, root))
         stem, objects = os.path.splitext(name)[0], list[tuple]()

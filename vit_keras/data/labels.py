@@ -222,10 +222,9 @@ def read_labels(
             wrong = np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))
             if len(wrong):
                 raise ValueError(
-                    "Classes come from one column, or from columns of which exactly one is 1 in "
-                    f"each row. Received: {where!r} with {len(wrong):,} rows that have none or "
-                    f"several, such as row {wrong[0] + 1}. Give one column in data.label_columns, "
-                    "or --task labels or --task numbers"
+                    "Several columns hold classes if exactly one of them is 1 in each row. "
+                    f"Received: {where!r} with {len(wrong):,} other rows, such as row "
+                    f"{wrong[0] + 1}. Give one column in data.label_columns, or another --task"
                 )
             table = table.argmax(axis=1).astype("int32")
         labels = Labels(kind, (*values,), table)

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import keras
@@ -169,9 +169,8 @@ def open_embedder(
     if predictor.model is None:
         if layer is not None or tokens != "pool":
             raise ValueError(
-                "An exported file gives the input of the classifier, so it takes no `layer` and "
-                f"only tokens='pool'. Received: layer={layer!r}, tokens={tokens!r}. Give the "
-                "run or the checkpoint that the file was made from"
+                f"An exported file takes no `layer` and only tokens='pool'. Received: {layer=!r}, "
+                f"{tokens=!r}. Give the run or the checkpoint that the file was made from"
             )
         run, shape, of_weights = predictor.run, (predictor.num_classes,), _sha256_of_files(source)
     else:

@@ -151,9 +151,8 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
 
 def _build(table, path):
     """Writes USearch's file, the SHA-256 of the table, and the SHA-256 of both."""
-    kind = {"float32": "f32", "float16": "f16"}[table.description["dtype"]]
-    index = extras.require("usearch.index").Index
-    graph = index(ndim=table.shape[0], dtype=kind, **GRAPH, **CANDIDATES)
+    index, dtype = extras.require("usearch.index").Index, table.description["dtype"]
+    graph = index(ndim=table.shape[0], dtype=dtype, **GRAPH, **CANDIDATES)
     for rows, vectors in table.unit_vectors():
         graph.add(rows, vectors, threads=machine.cores())
     with replacing(path) as temporary:
@@ -230,10 +229,6 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
         ```
     """
     made, path = table.description, model or table.description.get("model", "")
-    if not os.path.exists(path):
-        raise FileNotFoundError(
-            f"The model of {table.path!r} is not at {os.fspath(path)!r}. Give its path with --model"
-        )
     choice = {"layer": made.get("layer"), "tokens": made.get("tokens", "pool")}
     embedder = open_embedder(path, made.get("image_size"), **choice)
     if changes := differences(made, embedder.description, DECIDES):

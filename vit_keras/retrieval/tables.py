@@ -1,6 +1,5 @@
 """Pictures to embed, and tables of their embeddings: Parquet files that hold their own SHA-256."""
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -158,8 +157,7 @@ def read_seal(path: str | os.PathLike, remedy: str) -> str:
         _, recorded, digest = _sealed(file)
     if recorded != digest:
         raise ValueError(
-            f"{os.fspath(path)!r} is damaged, or another program wrote it: it does not hold its "
-            f"SHA-256. {remedy}"
+            f"{os.fspath(path)!r} is damaged: its SHA-256 is missing or wrong. {remedy}"
         )
     return recorded.decode()
 
