@@ -90,12 +90,8 @@ def public_names(room: str) -> list[str]:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for node in body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(node.value) + [
-                made.targets[0].id
-                for made in body
-                if isinstance(made, ast.Assign)
-                and ast.unparse(made.value).startswith("application(")
-            ]
+            names = node.value.elts if isinstance(node.value, ast.List) else []
+            return [name.value for name in names if isinstance(name, ast.Constant)]
     typed = [node for block in body if isinstance(block, ast.If) for node in block.body]
     if imported := [name.name for node in typed for name in getattr(node, "names", ())]:
         return sorted(imported)

@@ -7,69 +7,49 @@ model = vit_keras.applications.ViTB16(weights="augreg-imagenet")
 probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 1000)
 ```
 
-The constructors of other families, such as `DINOv2S14`, are made from the rows of
-`vit_keras.variants.families` on first use.
+Each constructor is made from the row of its variant on first use, also those of other families,
+such as `DINOv2S14`, whose rows are in `vit_keras.variants.families`.
 """
 
 from vit_keras.applications.factory import application, decode_predictions, preprocess_input
 from vit_keras.variants.families import FAMILIES
 
-__all__ = ["decode_predictions", "preprocess_input"]
-
-ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")
-ViTS16 = application("S/16", "vit_s16", "ViTS16")
-ViTS32 = application("S/32", "vit_s32", "ViTS32")
-ViTB8 = application("B/8", "vit_b8", "ViTB8")
-ViTB16 = application("B/16", "vit_b16", "ViTB16")
-ViTB32 = application("B/32", "vit_b32", "ViTB32")
-ViTL16 = application("L/16", "vit_l16", "ViTL16")
-ViTL32 = application("L/32", "vit_l32", "ViTL32")
-ViTH14 = application("H/14", "vit_h14", "ViTH14")
-ViTmu16 = application("mu/16", "vit_mu16", "ViTmu16")
-ViTM16 = application("M/16", "vit_m16", "ViTM16")
-ViTSo400m14 = application("So400m/14", "vit_so400m14", "ViTSo400m14")
-ViTg14 = application("g/14", "vit_g14", "ViTg14")
-ViTgOpt16 = application("g-opt/16", "vit_g_opt16", "ViTgOpt16")
-ViTG14 = application("G/14", "vit_G14", "ViTG14")
-ViTGOpt16 = application("G-opt/16", "vit_G_opt16", "ViTGOpt16")
-ViTe14 = application("e/14", "vit_e14", "ViTe14")
-
-RViTTi16 = application("R+Ti/16", "r_vit_ti16", "RViTTi16")
-R26ViTS32 = application("R26+S/32", "r26_vit_s32", "R26ViTS32")
-R26ViTB32 = application("R26+B/32", "r26_vit_b32", "R26ViTB32")
-R50ViTB16 = application("R50+B/16", "r50_vit_b16", "R50ViTB16")
-R50ViTB32 = application("R50+B/32", "r50_vit_b32", "R50ViTB32")
-R50ViTL16 = application("R50+L/16", "r50_vit_l16", "R50ViTL16")
-R50ViTL32 = application("R50+L/32", "r50_vit_l32", "R50ViTL32")
-
-BiTR50x1 = application("R50x1", "bit_r50x1", "BiTR50x1")
-BiTR50x2 = application("R50x2", "bit_r50x2", "BiTR50x2")
-BiTR50x3 = application("R50x3", "bit_r50x3", "BiTR50x3")
-BiTR101x1 = application("R101x1", "bit_r101x1", "BiTR101x1")
-BiTR101x3 = application("R101x3", "bit_r101x3", "BiTR101x3")
-BiTR152x1 = application("R152x1", "bit_r152x1", "BiTR152x1")
-BiTR152x2 = application("R152x2", "bit_r152x2", "BiTR152x2")
-BiTR152x4 = application("R152x4", "bit_r152x4", "BiTR152x4")
-BiTR200x3 = application("R200x3", "bit_r200x3", "BiTR200x3")
-
-# {name of a constructor: variant}
+# The paper's constructors, each with its variant and the name of its models.
+_PAPER = """
+    ViTTi16 Ti/16 vit_ti16   ViTS16 S/16 vit_s16  ViTS32 S/32 vit_s32  ViTB8 B/8 vit_b8
+    ViTB16 B/16 vit_b16      ViTB32 B/32 vit_b32  ViTL16 L/16 vit_l16  ViTL32 L/32 vit_l32
+    ViTH14 H/14 vit_h14      ViTmu16 mu/16 vit_mu16         ViTM16 M/16 vit_m16
+    ViTSo400m14 So400m/14 vit_so400m14                      ViTg14 g/14 vit_g14
+    ViTgOpt16 g-opt/16 vit_g_opt16  ViTG14 G/14 vit_G14     ViTGOpt16 G-opt/16 vit_G_opt16
+    ViTe14 e/14 vit_e14
+    RViTTi16 R+Ti/16 r_vit_ti16     R26ViTS32 R26+S/32 r26_vit_s32  R26ViTB32 R26+B/32 r26_vit_b32
+    R50ViTB16 R50+B/16 r50_vit_b16  R50ViTB32 R50+B/32 r50_vit_b32  R50ViTL16 R50+L/16 r50_vit_l16
+    R50ViTL32 R50+L/32 r50_vit_l32
+    BiTR50x1 R50x1 bit_r50x1     BiTR50x2 R50x2 bit_r50x2     BiTR50x3 R50x3 bit_r50x3
+    BiTR101x1 R101x1 bit_r101x1  BiTR101x3 R101x3 bit_r101x3  BiTR152x1 R152x1 bit_r152x1
+    BiTR152x2 R152x2 bit_r152x2  BiTR152x4 R152x4 bit_r152x4  BiTR200x3 R200x3 bit_r200x3
+"""
+_WORDS = _PAPER.split()
+_ROWS = {name: row for name, *row in zip(_WORDS[::3], _WORDS[1::3], _WORDS[2::3])}
+# {name of a family's constructor: variant}
 OF_FAMILIES = {
     family.function_of(size): family.variant(size)
     for family in FAMILIES.values()
     for size in family.sizes
 }
-__all__ += [k for k, made in [*globals().items()] if getattr(made, "__module__", "") == __name__]
-__all__ += sorted(OF_FAMILIES)
+for _name, _variant in sorted(OF_FAMILIES.items()):
+    _model = _variant.lower().replace("/", "").replace("-", "_").replace("+", "_plus")
+    _ROWS[_name] = [_variant, _model]
+
+__all__ = ["decode_predictions", "preprocess_input", *_ROWS]
 
 
 def __getattr__(name):
-    if name not in OF_FAMILIES:
+    if name not in _ROWS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    variant = OF_FAMILIES[name]
-    model_name = variant.lower().replace("/", "").replace("-", "_").replace("+", "_plus")
-    globals()[name] = application(variant, model_name, name)
+    globals()[name] = application(*_ROWS[name], name)
     return globals()[name]
 
 
 def __dir__():
-    return sorted({*globals(), *OF_FAMILIES})
+    return sorted({*globals(), *__all__})

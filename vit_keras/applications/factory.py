@@ -85,7 +85,7 @@ def application(variant: str, name: str, function: str):
         name=name,
         class_names=None,
     ):
-        """Instantiates the {model}.
+        """Instantiates the model {variant}.
 
         Reference:
         - [{title}](
@@ -131,8 +131,8 @@ def application(variant: str, name: str, function: str):
         Raises:
             ValueError: If `weights` is not a file, an address or a published name, if `classes` or
                 `classifier_activation` contradicts the published weights, if `pooling` is unknown,
-                if the numbers of `class_names` and classes differ, if `class_names` come with
-                `include_top=False`, or if `input_shape` is not allowed.
+                if the numbers of `class_names` and classes differ, or if `input_shape` is not
+                allowed.
             FileNotFoundError: If the server does not have the published weights.
             ConnectionError: If the published weights cannot be downloaded.
 
@@ -148,24 +148,32 @@ def application(variant: str, name: str, function: str):
             outputs = model(vit_keras.applications.preprocess_input(batch, model=model))  # {shape}
             ```
         """
-        _check(class_names, include_top, pooling)
+        if keras.config.image_data_format() != "channels_last":
+            raise ValueError(
+                "The models take images with channels last. "
+                'Received: image_data_format="channels_first"; call '
+                'keras.config.set_image_data_format("channels_last")'
+            )
+        check_choice(pooling, (None, *POOLINGS), "pooling")
         is_file = weights is None or is_address(weights) or os.path.exists(weights)
         row = None  # of the published weights
         if not is_file or weights in weight_files.names(variant):
             row = weight_files.lookup(variant, weights)
+        design = variants.architecture(variant)
+        form: dict[str, Any] = {"image_size": None, "num_classes": None, "name": name}
         if include_top:
-            classes = _classes(variant, row, class_names, classes, classifier_activation)
+            classes = _classes(design, row, class_names, classes, classifier_activation)
+            form["num_classes"] = classes
+        form |= _head(design, row, include_top, classifier_activation)
         size = row.resolution if row else variants.get(variant).image_size
-        form = _form(variant, row, include_top, classifier_activation)
-        form |= {"image_size": None, "num_classes": classes if include_top else None, "name": name}
         images = _images(input_tensor, input_shape, size)
         model = from_variant(variant, input_tensor=images, **form)
         if weights is not None:
             path = weights if row is None else weight_files.resolve(variant, weights)
             model = weight_files.load(model, path, head="keep" if include_top else "drop")
         if not include_top:
-            return _without_top(model, variant, pooling)
-        if classifier_activation is not None and _has_two_heads(variant):  # after their mean
+            return _without_top(model, pooling)
+        if classifier_activation is not None and _has_two_heads(design):  # after their mean
             options = {"dtype": "float32", "name": "predictions"}
             activation = keras.layers.Activation(classifier_activation, **options)
             model = with_outputs(model, activation(model.output))
@@ -185,40 +193,21 @@ PREFERRED = ("augreg-imagenet", "imagenet", "augreg-imagenet-384")  # in example
 _VIT = {
     "title": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
     "paper": "https://arxiv.org/abs/2010.11929",
-    "model": "Vision Transformer ViT-{variant}",
-    "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} pixels, "
-    "which go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
+    "summary": "The model turns each square of {row.stride}x{row.stride} pixels into a token. The "
+    "tokens go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
     "{row.num_heads} attention heads.",
     "features": "the normalized tokens `(B, T + N, {width})`, T tokens before N patches",
-    "sides": "Height and width must be multiples of {stride} pixels.",
+    "sides": "Height and width must be multiples of {row.stride} pixels.",
     "pooled": "the tokens of the patches",
 }
-_KINDS = {
-    variants.Variant: _VIT,
-    variants.FamilyVariant: {
-        **_VIT,
-        "title": "{family.title}",
-        "paper": "{family.paper}",
-        "model": "Vision Transformer {variant}",
-        "summary": _VIT["summary"]
-        + " The published weights are under this license: {family.license}.",
-    },
-    variants.HybridVariant: {
-        **_VIT,
-        "model": "hybrid {variant} of a ResNet and a Vision Transformer",
-        "summary": "The model's ResNet turns an image into tokens, one for each "
-        "{row.stride}x{row.stride} pixels, " + _VIT["summary"].split("pixels, ")[1],
-    },
-    variants.ResNetVariant: {
-        "title": "Big Transfer (BiT): General Visual Representation Learning",
-        "paper": "https://arxiv.org/abs/1912.11370",
-        "model": "BiT ResNet-v2 {variant}",
-        "summary": "This ResNet with group normalization and weight standardization is the "
-        "baseline of the Vision Transformer's paper (arXiv 2010.11929).",
-        "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
-        "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
-        "pooled": "the cells of the map",
-    },
+_RESNET = {
+    "title": "Big Transfer (BiT): General Visual Representation Learning",
+    "paper": "https://arxiv.org/abs/1912.11370",
+    "summary": "This ResNet with group normalization and weight standardization is the baseline of "
+    "the Vision Transformer's paper (arXiv 2010.11929).",
+    "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
+    "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
+    "pooled": "the cells of the map",
 }
 _CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
 
@@ -232,13 +221,16 @@ def documentation(template: str | None, variant: str, function: str) -> str:
         function: The name of the constructor.
     """
     row, published = variants.get(variant), weight_files.names(variant)
-    facts: dict[str, Any] = {"variant": variant, "row": row, "function": function}
-    sides = map(str, pair(row.image_size, "image_size"))
-    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": ", ".join(sides)}
-    if isinstance(row, variants.FamilyVariant):
-        facts["family"] = families.family_of(row)
-    facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
-    if row.constructor_arguments().get("crop_to_patches"):
+    facts = {"variant": variant, "function": function, "width": row.feature_size}
+    facts["pixels"] = ", ".join(map(str, pair(row.image_size, "image_size")))
+    texts = _RESNET if isinstance(row, variants.ResNetVariant) else _VIT
+    facts |= {key: text.format(row=row, **facts) for key, text in texts.items()}
+    is_of_family = isinstance(row, variants.FamilyVariant)
+    if is_of_family:
+        family = families.family_of(row)
+        facts |= {"title": family.title, "paper": family.paper}
+        facts["summary"] += f" The published weights are under this license: {family.license}."
+    if variants.architecture(variant).get("crop_to_patches"):
         facts["sides"] = _CROPPED
     facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
     facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
@@ -248,7 +240,7 @@ def documentation(template: str | None, variant: str, function: str) -> str:
         facts["published"] = "Published weights are:" + "".join(bullets)
         weights = next((name for name in PREFERRED if name in published), published[0])
         example, count = f'weights="{weights}"', weight_files.lookup(variant, weights).num_classes
-        if "family" in facts:
+        if is_of_family:
             example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
         facts |= {"example": example, "shape": f"(1, {count})"}
     text = inspect.cleandoc(template or "").format(**facts)
@@ -267,63 +259,42 @@ def _bullet(variant, name):
     return f'- `"{name}"`: {size}, {classes}{accuracy}.'
 
 
-def _check(class_names, include_top, pooling):
-    if keras.config.image_data_format() != "channels_last":
-        raise ValueError(
-            "The models take images with channels last. "
-            'Received: image_data_format="channels_first"; call '
-            'keras.config.set_image_data_format("channels_last")'
-        )
-    if class_names is not None and not include_top:
-        raise ValueError(
-            "`class_names` need the classifier that they describe. Received: class_names with "
-            "include_top=False; leave them out"
-        )
-    if not include_top:
-        check_choice(pooling, (None, *POOLINGS), "pooling")
-
-
-def _classes(variant, row, class_names, classes, activation):
+def _classes(design, row, class_names, classes, activation):
     """Returns the number of classes: `classes`, or that of the weights, names or variant."""
+    is_default = isinstance(classes, _Default)
     if row:
-        if activation not in (None, "softmax"):
+        is_other = row.num_classes is None or not (is_default or classes == row.num_classes)
+        if is_other or activation not in (None, "softmax"):
             raise ValueError(
-                '`classifier_activation` must be None or "softmax" with published weights and '
-                f"include_top=True. Received: classifier_activation={activation!r}"
-            )
-        is_chosen = not isinstance(classes, _Default) and classes != row.num_classes
-        if row.num_classes is None or is_chosen:
-            raise ValueError(
-                f"The weights {row.weights!r} have {row.num_classes or 'no'} classes. Received: "
-                f"classes={classes} and include_top=True; use include_top=False and add your own "
+                "With include_top=True, published weights allow no classes but theirs, and only "
+                'None or "softmax" as `classifier_activation`. Received: weights '
+                f"{row.weights!r} with {row.num_classes or 'no'} classes, classes={classes}, "
+                f"classifier_activation={activation!r}; use include_top=False and add your own "
                 "classifier on top"
             )
-    if isinstance(classes, _Default):
-        design = variants.architecture(variant)
+        classes = row.num_classes
+    elif is_default:
         usual = design["num_classes"] if "boxes" in design else classes
-        named = usual if class_names is None else len(class_names)
-        classes = row.num_classes if row else named
+        classes = usual if class_names is None else len(class_names)
     check_positive(classes=classes)
     if class_names is not None:
         check_class_names(class_names, classes)
     return int(classes)
 
 
-def _form(variant, row, include_top, activation):
-    """Returns the arguments that differ from the variant's."""
-    finds = "boxes" in variants.architecture(variant)
-    of_logits = _has_two_heads(variant) or (finds and activation == "softmax")
-    form = {} if of_logits else {"classifier_activation": activation}
-    if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
-        return form
-    if row.is_projection:
-        form["classifier_activation"] = None
-        form["head_use_bias"] = row.format == "timm"  # its bias is zero
-    return {**form, "representation_size": row.representation_size if include_top else None}
+def _head(design, row, include_top, activation):
+    """Returns the arguments of the head that differ from the variant's."""
+    gives_logits = _has_two_heads(design) or ("boxes" in design and activation == "softmax")
+    head = {} if gives_logits else {"classifier_activation": activation}
+    if row is not None and "hidden_size" in design:
+        head["representation_size"] = row.representation_size if include_top else None
+        if row.is_projection:  # timm's has a bias, which is zero
+            head |= {"classifier_activation": None, "head_use_bias": row.format == "timm"}
+    return head
 
 
-def _has_two_heads(variant):
-    return variants.architecture(variant).get("classifier") == "distilled"
+def _has_two_heads(design):
+    return design.get("classifier") == "distilled"
 
 
 def _images(input_tensor, input_shape, size):
@@ -334,8 +305,8 @@ def _images(input_tensor, input_shape, size):
     return keras.Input(tensor=input_tensor, name="images")
 
 
-def _without_top(model, variant, pooling):
-    if isinstance(variants.get(variant), variants.ResNetVariant):
+def _without_top(model, pooling):
+    if not has_layer(model, "encoder_norm"):  # a ResNet
         x = model.get_layer("relu").output
     else:
         # All tokens, normalized; some models normalize only the mean of the patches.

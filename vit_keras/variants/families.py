@@ -358,13 +358,7 @@ _OWL_V2 = dataclasses.replace(
     preprocessing={**CLIP, **BILINEAR},
 )
 
-_ROWS = (
-    *(_CLIP, _OPEN_CLIP, _SIGLIP, _SIGLIP_2, _PERCEPTION_ENCODER),
-    *(_DINO, _DINO_V2, _DINO_V2_REG, _DINO_V3, _MAE, _I_JEPA, _BEIT, _BEIT_V2, _EVA_02),
-    *(_DEIT, _DEIT_DISTILLED, _DEIT_III, _REGISTERS, _FLEXIVIT),
-    *(_YOLOS, _OWL_VIT, _OWL_V2),
-)
-FAMILIES = {row.key: row for row in _ROWS}
+FAMILIES = {row.key: row for row in [*globals().values()] if isinstance(row, Family)}
 VARIANTS = {name: row for family in FAMILIES.values() for name, row in family.variants()}
 
 
