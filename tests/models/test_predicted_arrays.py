@@ -150,7 +150,7 @@ def test_a_wrong_shape_is_named_beside_the_right_one(call, shape):
     with pytest.raises(ValueError) as error:
         CALLS[call](model, np.zeros(shape, "float32"))
     message = str(error.value)
-    assert "This model takes images of (B, 8, 8, 3)" in message
+    assert "This model takes images of shape (None, 8, 8, 3)" in message
     assert f"Received: {shape}" in message
     for before, after in zip(weights, model.get_weights()):  # the model still works
         np.testing.assert_array_equal(before, after)

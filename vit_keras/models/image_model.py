@@ -41,9 +41,10 @@ def check_images(model: keras.Model, images: Any) -> None:
     if len(shape) == len(expected) + 1 and shape[-1] == 1:
         received = shape[:-1]  # Keras drops it
     sizes = zip(expected[1:], received[1:])
-    if len(received) != len(expected) or any(size not in (None, other) for size, other in sizes):
+    is_same = all(None in pair or pair[0] == pair[1] for pair in sizes)
+    if len(received) != len(expected) or not is_same:
         raise ValueError(
-            f"This model takes images of {_written(expected)}. Received: {_written(shape)}. "
+            f"This model takes images of shape {expected}. Received: {shape}. "
             "`vit_keras.models.with_image_size` makes a model for another size"
         )
 
@@ -69,40 +70,20 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
 
 
 def _shape_of(images):
-    """The shape as a tuple, or None if it is unknown."""
-    spec = getattr(images, "element_spec", None)
-    if spec is not None:  # a data set, which may reveal its shapes only while it is read
-        shape = _shape_of(spec[0] if isinstance(spec, tuple) else spec)
-        return None if shape is None or None in shape[1:] else shape
-    shape = getattr(images, "shape", None)
+    """The shape as a tuple, or None if it is unknown, as it may be for a data set."""
+    spec = getattr(images, "element_spec", images)
+    shape = getattr(
+        spec[0] if spec is not images and isinstance(spec, tuple) else spec, "shape", None
+    )
     return None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
 
 
-def _written(shape):
-    """`(None, 224, 224, 3)` as "(B, 224, 224, 3)", with `?` for other unknown sizes."""
-    batch, *sizes = shape
-    axes = ["B" if batch is None else batch, *("?" if size is None else size for size in sizes)]
-    return f"({', '.join(map(str, axes))})"
-
-
-# Keras' losses and metrics that read probabilities, by the argument that makes them read logits.
-# F-scores without a threshold take the largest output.
-READERS = {
-    "from_logits=True": "BinaryCrossentropy CategoricalCrossentropy SparseCategoricalCrossentropy "
-    "BinaryFocalCrossentropy CategoricalFocalCrossentropy AUC",
-    "threshold=0.0": "BinaryAccuracy BinaryIoU",
-    "thresholds=0.0": "Precision Recall TruePositives TrueNegatives FalsePositives FalseNegatives",
-    "threshold=": "F1Score FBetaScore",
-    "": "KLDivergence CategoricalGeneralizedCrossEntropy Dice Tversky PrecisionAtRecall "
-    "RecallAtPrecision SensitivityAtSpecificity SpecificityAtSensitivity",
-}
-ARGUMENTS = {name: argument for argument, names in READERS.items() for name in names.split()}
-NAMES = {name.lower(): name for name in ARGUMENTS}  # without the underscores of other spellings
-NAMES |= {"bce": "BinaryCrossentropy", "kld": "KLDivergence"}
-NAMES |= dict.fromkeys(("crossentropy", "ce"), "CategoricalCrossentropy")
-OF_LOGITS = ("PixelCrossentropy", "RareClassCrossentropy", "SigmoidCrossentropy")  # of this package
+# Of Keras and of this package, what reads probabilities without an argument for logits, and what
+# reads logits, in lower case and without underscores.
+OF_PROBABILITIES = "kldivergence", "categoricalgeneralizedcrossentropy", "dice", "tversky"
+OF_LOGITS = "pixelcrossentropy", "rareclasscrossentropy", "sigmoidcrossentropy"
 # For these, TensorFlow itself finds the logits before a softmax or sigmoid.
-UNWRAPPED = READERS["from_logits=True"].split()[:3]
+UNWRAPPED = "binarycrossentropy", "categoricalcrossentropy", "sparsecategoricalcrossentropy"
 PROBABILITIES = {"softmax", "sigmoid", "hard_sigmoid", "sparse_sigmoid", "sparsemax"}
 PACKAGES = ("keras.", "vit_keras.")
 
@@ -125,47 +106,57 @@ def check_compile(model, arguments: Mapping[str, Any]) -> None:
     read = {name: arguments.get(name) for name in ("loss", "metrics", "weighted_metrics")}
     compiled = [(k, one) for k in read for one in keras.tree.flatten(read[k]) if outputs]
     for argument, one in compiled:
-        name, config = _described(one, outputs)
-        reads, gives = _reads(name, config), "logits" if kinds == {"logits"} else "probabilities"
+        reads, for_logits = _reads(_named(one, argument, outputs))
+        gives = "logits" if kinds == {"logits"} else "probabilities"
         if reads in (None, gives) or not (gives == "logits" or kinds <= PROBABILITIES):
             continue
         remedy = "Build the model with `classifier_activation=None`"
         if gives == "logits":
             remedy = 'Build the model with `classifier_activation`, such as "softmax"'
-            remedy += f", or give {ARGUMENTS[name]}" if ARGUMENTS[name][-1:] not in "=" else ""
+            remedy += f", or give {for_logits}" if for_logits else ""
+        name = repr(one) if isinstance(one, str) else type(one).__name__
+        name = getattr(getattr(one, "func", one), "__name__", name)
         raise ValueError(
             f"`{argument}` must read {gives}, which model {model.name!r} gives. Received: "
-            f"{repr(one) if isinstance(one, str) else name}, which reads {reads}. {remedy}"
+            f"{name}, which reads {reads}. {remedy}"
         )
 
 
-def _described(one, outputs) -> tuple[str, dict]:
-    """A loss's or metric's name, as in `ARGUMENTS`, and its arguments; "" for an unknown one."""
-    if isinstance(one, str):
-        is_binary = one.lower() in ("accuracy", "acc") and outputs[0].shape[-1] == 1
-        return NAMES.get(one.replace("_", "").lower(), "BinaryAccuracy" if is_binary else ""), {}
+def _named(one, argument, outputs):
+    """The loss or metric that Keras takes for a name; anything else as it is."""
+    if not isinstance(one, str):
+        return one
+    if one.lower() in ("accuracy", "acc"):
+        return keras.metrics.BinaryAccuracy() if outputs[0].shape[-1] == 1 else None
+    if one.lower() in ("crossentropy", "ce"):
+        return keras.losses.categorical_crossentropy
+    return (keras.losses if argument == "loss" else keras.metrics).get(one)
+
+
+def _reads(one) -> tuple[str | None, str]:
+    """Whether a loss or metric reads "logits", "probabilities" or None; how to give it logits."""
     function = getattr(one, "func", one)  # of a partial
-    kind = function if hasattr(function, "__name__") else type(function)
+    is_function = inspect.isroutine(function)
+    kind = function if is_function else type(one)
     if not str(kind.__module__).startswith(PACKAGES):
-        return "", {}
-    config = getattr(one, "keywords", {}) if kind is function else one.get_config()
-    return NAMES.get(kind.__name__.replace("_", "").lower(), kind.__name__), config
-
-
-def _reads(name, config) -> str | None:
-    """Whether a loss or metric reads "logits" or "probabilities"; None if neither."""
-    if name in OF_LOGITS or name not in ARGUMENTS:
-        return "logits" if name in OF_LOGITS else None
-    if config.get("from_logits"):
-        unwraps = keras.backend.backend() == "tensorflow" and name in UNWRAPPED
-        return None if unwraps else "logits"
-    argument, _, for_logits = ARGUMENTS[name].partition("=")
-    if not argument.startswith("threshold"):
-        return "probabilities"
-    thresholds = config.get(argument)
-    if thresholds is None and for_logits and not config.get("top_k"):
-        thresholds = 0.5
-    return "probabilities" if any(0 < x < 1 for x in keras.tree.flatten(thresholds) if x) else None
+        return None, ""
+    name = kind.__name__.replace("_", "").lower()
+    parameters = inspect.signature(one).parameters if is_function else {}
+    config = {key: parameter.default for key, parameter in parameters.items()} or one.get_config()
+    if name in OF_LOGITS or config.get("from_logits"):
+        is_unwrapped = keras.backend.backend() == "tensorflow" and name in UNWRAPPED
+        return None if is_unwrapped else "logits", ""
+    if "from_logits" in config:
+        return "probabilities", "from_logits=True"
+    if name in OF_PROBABILITIES or "num_thresholds" in config:
+        return "probabilities", ""
+    argument = "thresholds" if "thresholds" in config else "threshold"
+    levels = config.get(argument)
+    if levels is None and argument == "thresholds" and not config.get("top_k"):
+        levels = 0.5
+    if not any(0 < level < 1 for level in keras.tree.flatten(levels) if level):
+        return None, ""
+    return "probabilities", "" if "average" in config else f"{argument}=0.0"  # an F-score's is > 0
 
 
 def _gives(tensor) -> str:
@@ -229,6 +220,10 @@ class JoinedModel(keras.Model):
         """On torch, clears all gradients; Keras clears only one of those with the same path."""
         for variable in self.trainable_variables:
             variable.value.grad = None
+
+
+# The records that a model carries.
+RECORDS: dict[str, Any] = {"preprocessing": Preprocessing, "task": Task, "resizing": Resizing}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -331,10 +326,8 @@ class ImageModel(keras.Model):
     def get_config(self):
         architecture = architecture_of(self)
         description = {
-            "preprocessing": dataclasses.asdict(self.preprocessing),
+            **{name: dataclasses.asdict(getattr(self, name)) for name in RECORDS},
             "class_names": None if self.class_names is None else list(self.class_names),
-            "task": dataclasses.asdict(self.task),
-            "resizing": dataclasses.asdict(self.resizing),
             "architecture": None if architecture is None else architecture.arguments,
         }
         return {**super().get_config(), **description}
@@ -344,15 +337,13 @@ class ImageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
-        task, resizing = config.pop("task"), config.pop("resizing")
-        architecture = config.pop("architecture", None)
-        model = super().from_config(config, custom_objects=custom_objects)
-        model.preprocessing = Preprocessing(**with_tuples(preprocessing))
-        model.class_names = names
+        own = {*RECORDS, "class_names", "architecture"}
+        of_keras = {name: value for name, value in config.items() if name not in own}
+        model = super().from_config(of_keras, custom_objects=custom_objects)
+        for name, record in RECORDS.items():
+            setattr(model, name, record(**with_tuples(config[name])))
+        model.class_names, architecture = config["class_names"], config.get("architecture")
         model.architecture = None if architecture is None else of_arguments(architecture)
-        model.task, model.resizing = Task(**with_tuples(task)), Resizing(**resizing)
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:
