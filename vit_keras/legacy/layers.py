@@ -112,12 +112,10 @@ class TransformerBlock(SeededLayer):
         name = "MultiHeadDotProductAttention_1"
         self.att = MultiHeadSelfAttention(num_heads=self.num_heads, **self.sublayer(name))
         self.att.build(input_shape)
-        mlp = [
-            self.dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
-            *self._dropout("dropout_0"),
-            self.dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
-            *self._dropout("dropout_1"),
-        ]
+        first = self.dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_")
+        last = self.dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_")
+        dropouts = [self.dropout(self.dropout_rate, f"dropout_{i}") for i in range(2)]
+        mlp = [first, dropouts[0], last, dropouts[1]] if self.dropout_rate else [first, last]
         self.mlpblock = keras.Sequential(mlp, name="MlpBlock_3")
         self.mlpblock.build((None, *input_shape[1:]))
         self.layernorm1 = self.normalization("layer", 1e-6, "LayerNorm_0")
@@ -131,9 +129,6 @@ class TransformerBlock(SeededLayer):
         """The sublayers with weights, in the order of computation."""
         dense = [layer for layer in self.mlpblock.layers if isinstance(layer, Dense)]
         return [self.layernorm1, self.att, self.layernorm2, *dense]
-
-    def _dropout(self, name):
-        return [self.dropout(self.dropout_rate, name)] if self.dropout_rate else []
 
     def call(self, inputs, training=None):
         x, weights = self.att(self.layernorm1(inputs))

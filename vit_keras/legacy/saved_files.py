@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -24,7 +23,6 @@ from vit_keras.weights.containers.checks import check_claim, readable
 from vit_keras.weights.containers.keras_h5 import check_names
 
 MODELS = {"Functional": keras.Model, "Model": keras.Model, "Sequential": keras.Sequential}
-CONFIG, VERSION, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 
 
 def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> keras.Model:
@@ -53,56 +51,31 @@ def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> k
     path = os.fspath(path)
     os.stat(path)  # raises FileNotFoundError
     with contextlib.ExitStack() as stack:
-        read = _read_keras if path.endswith(".keras") else _read_h5
-        config, version, weights = read(path, stack)
+        weights, fault = path, f"{path!r} is not an HDF5 file, or is damaged"
+        if path.endswith(".keras"):
+            archive = stack.enter_context(archives.opened(path, "Keras file"))
+            config, metadata = map(archive.read, ("config.json", "metadata.json"))
+            version = parse_json(metadata, f"The metadata in {path!r}")["keras_version"]
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vit_keras_"))
+            weights = archive.extract("model.weights.h5", folder)
+        check_names(weights, fault)
+        with readable(fault), extras.require("h5py").File(weights) as file:
+            check_claim(weights, sum(array.nbytes for _, array in h5_names.datasets(file)))
+            if weights is path:
+                config, version = map(file.attrs.get, ("model_config", "keras_version"))
+        if config is None:
+            raise ValueError(
+                "`path` must be a file of a whole model. "
+                f"Received: {path!r}, which holds only weights. Build the model with "
+                "`vit_keras.vit`, and call its `load_weights`"
+            )
         with readable(f"{path!r} cannot be read as a model of vit-keras 0.x"):
-            config = _translated(config, version.startswith("2"))
-            kind = MODELS[config["class_name"]]
-            model = kind.from_config(config["config"], custom_objects=custom_objects)
+            node = parse_json(config, f"The configuration in {path!r}")
+            node = _translated(node, keras_2=os.fsdecode(version).startswith("2"))
+            kind = MODELS[node["class_name"]]
+            model = kind.from_config(node["config"], custom_objects=custom_objects)
             model.load_weights(weights)
     return model
-
-
-def _read_keras(path, stack):
-    """The config, the Keras version, and a copy of the weights, from a `.keras` file."""
-    archive = stack.enter_context(archives.opened(path, "Keras file"))
-    config, metadata = (
-        parse_json(archive.read(name), f"{name!r} in {path!r}") for name in (CONFIG, VERSION)
-    )
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vit_keras_"))
-    weights = archive.extract(WEIGHTS, folder)
-    _check_hdf5(weights, f"{WEIGHTS!r} in {path!r}")
-    return config, str(metadata["keras_version"]), weights
-
-
-def _read_h5(path, stack):
-    """The config, the Keras version, and the path, from an `.h5` file."""
-    h5py = _check_hdf5(path, repr(path))
-    with readable(f"{path!r} is not an HDF5 file, or is damaged"), h5py.File(path) as file:
-        attributes = {name: file.attrs.get(name) for name in ("model_config", "keras_version")}
-    if attributes["model_config"] is None:
-        raise ValueError(
-            "`path` must be a file of a whole model. "
-            f"Received: {path!r}, which holds only weights. Build the model with `vit_keras.vit`, "
-            "and call its `load_weights`"
-        )
-    texts = {k: v.decode() if isinstance(v, bytes) else str(v) for k, v in attributes.items()}
-    config = parse_json(texts["model_config"], f"The configuration in {path!r}")
-    return config, texts["keras_version"], path
-
-
-def _check_hdf5(path, label):
-    """Checks a file before HDF5's library reads its arrays; returns `h5py`.
-
-    Raises:
-        DamagedFile: If the file is damaged, if its arrays lie in other files, or if they are far
-            larger than the file.
-    """
-    h5py = extras.require("h5py")
-    check_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
-    with readable(fault), h5py.File(path) as file:
-        check_claim(path, sum(array.nbytes for _, array in h5_names.datasets(file)))
-    return h5py
 
 
 def _translated(node: Any, keras_2: bool) -> Any:
@@ -144,9 +117,7 @@ def _place(kind) -> dict[str, str]:
 
 
 AS_OPENCV = Preprocessing(antialias=False, rounding="none")  # bilinear resizing of 0.x
-STEM = ("embedding", "class_token", "Transformer_posembed_input")
-ATTENTION = "MultiHeadDotProductAttention_1"
-BRANCHES = ("LayerNorm_0", ATTENTION, "LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1")
+STEM = ["embedding", "class_token", "Transformer_posembed_input"]
 
 
 def upgrade(model: keras.Model) -> ImageModel:
@@ -173,18 +144,30 @@ def upgrade(model: keras.Model) -> ImageModel:
         ```
     """
     upgraded = VisionTransformer(**_arguments(model))
-    variables = {variable.path: variable for variable in upgraded.weights}
-    for path, variable in _paths(model):
-        _copy(variable, variables[path])
+    _copy({_path(variable): variable for variable in model.weights}, upgraded.weights)
     upgraded.preprocessing = AS_OPENCV
     return upgraded
 
 
 def downgrade(upgraded: keras.Model, model: keras.Model) -> None:
     """Copies the weights of a model from `upgrade(model)` back into `model`."""
-    variables = {variable.path: variable for variable in upgraded.weights}
-    for path, variable in _paths(model):
-        _copy(variables[path], variable)
+    _copy({variable.path: variable for variable in upgraded.weights}, model.weights)
+
+
+def _copy(sources, targets) -> None:
+    """Assigns variables to those with the same path, whose shapes split or join the heads.
+
+    The numbers are copied; JAX's arrays would otherwise be shared, and lost in the first step.
+    """
+    for target in targets:
+        source = keras.ops.convert_to_numpy(sources[_path(target)])
+        target.assign(np.array(source).reshape(target.shape))
+
+
+def _path(variable):
+    """The path in a `VisionTransformer` of its variable, or of that of a model of vit-keras 0.x."""
+    path = re.sub(r"/Transformer_encoderblock_\d+_Dense_", "/MlpBlock_3/Dense_", variable.path)
+    return path.replace("class_token/", "cls/").removeprefix("Transformer_")
 
 
 def blocks_of(model: keras.Model) -> list[TransformerBlock]:
@@ -194,23 +177,16 @@ def blocks_of(model: keras.Model) -> list[TransformerBlock]:
 
 def _arguments(model) -> dict[str, Any]:
     """Reads the arguments of `VisionTransformer` from a model of 0.x."""
-    named = {layer.name: layer for layer in model.layers}
-    blocks = blocks_of(model)
-    body = {*STEM, *(block.name for block in blocks), "Transformer_encoder_norm"}
-    others = {
-        name
-        for name, layer in named.items()
-        if name not in body | {"ExtractToken", "pre_logits", "head"}
-        and not isinstance(layer, (keras.layers.InputLayer, keras.layers.Reshape))
-    }
-    if not blocks or others or not body <= set(named):
+    blocks, plain = blocks_of(model), (keras.layers.InputLayer, keras.layers.Reshape)
+    named = {layer.name: layer for layer in model.layers if not isinstance(layer, plain)}
+    body = [*STEM, *(x.name for x in blocks), "Transformer_encoder_norm", "ExtractToken"]
+    if not blocks or [x for x in named if x not in ("pre_logits", "head")] != body:
         raise ValueError(
             "`model` must be a model of vit-keras 0.x alone, as `vit.build_model` returns it. "
             f"Received: model {model.name!r} with the layers {', '.join(named)}. If some of them "
             "are your own, pass only the submodel that `vit_keras.vit` made"
         )
     embedding, head, pre_logits = named["embedding"], named.get("head"), named.get("pre_logits")
-    activation = None if head is None else head.activation
     return {
         "image_size": tuple(model.input_shape[1:3]),
         "patch_size": tuple(embedding.kernel_size),
@@ -219,35 +195,8 @@ def _arguments(model) -> dict[str, Any]:
         "num_heads": blocks[0].num_heads,
         "mlp_dim": blocks[0].mlp_dim,
         "dropout_rate": blocks[0].dropout_rate,
-        "num_classes": None if head is None else head.units,
-        "representation_size": None if pre_logits is None else pre_logits.units,
-        "classifier_activation": None if activation is keras.activations.linear else activation,
+        "num_classes": head and head.units,
+        "representation_size": pre_logits and pre_logits.units,
+        "classifier_activation": head and head.activation,
         "name": model.name,
     }
-
-
-def _paths(model) -> Iterator[tuple[str, keras.Variable]]:
-    """Yields (path in a `VisionTransformer`, variable of a model of 0.x) for all variables."""
-    named = {layer.name: layer for layer in model.layers}
-    yield "cls/cls", named["class_token"].cls
-    yield "posembed_input/pos_embedding", named["Transformer_posembed_input"].pos_embedding
-    sublayers = {"encoder_norm": named["Transformer_encoder_norm"]}
-    for i, block in enumerate(blocks_of(model)):
-        for name, layer in zip(BRANCHES, block.branches):
-            sublayers[f"encoderblock_{i}/{name}"] = layer
-        attention = sublayers.pop(f"encoderblock_{i}/{ATTENTION}")
-        for name, layer in zip(("query", "key", "value", "out"), attention.branches):
-            sublayers[f"encoderblock_{i}/{ATTENTION}/{name}"] = layer
-    for name in ("embedding", "pre_logits", "head"):
-        if name in named:
-            sublayers[name] = named[name]
-    for path, layer in sublayers.items():
-        yield from ((f"{path}/{variable.name}", variable) for variable in layer.weights)
-
-
-def _copy(source, target) -> None:
-    """Assigns one variable to another, whose shape splits or joins the heads.
-
-    The numbers are copied; JAX's arrays would otherwise be shared, and lost in the first step.
-    """
-    target.assign(np.array(keras.ops.convert_to_numpy(source)).reshape(target.shape))

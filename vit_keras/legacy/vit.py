@@ -5,7 +5,6 @@ token `(B, D)`. It is built from that version's layers, so its saved weights fit
 """
 
 import warnings
-from typing import Any
 
 import keras
 
@@ -13,10 +12,11 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications import preprocess_input
 from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
-from vit_keras.layers.base import LayerArguments, fold_in, xavier_uniform
+from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, pair
 from vit_keras.legacy.layers import TransformerBlock
 from vit_keras.legacy.utils import load_weights_numpy
+from vit_keras.models.common import dense, with_kernel
 
 # {`weights` of 0.x: (name of the published weights, number of classes)}
 WEIGHTS = {
@@ -92,27 +92,23 @@ def build_model(
     tokens = (size[0] // patch_size) * (size[1] // patch_size)
     images = keras.Input((*size, 3))
     area = patch_size**2
-    kernel = xavier_uniform(3 * area, hidden_size * area, fold_in(layer.seed, "embedding"))
-    embedding = {"strides": patch_size, "kernel_initializer": kernel, "name": "embedding"}
-    x = keras.layers.Conv2D(hidden_size, patch_size, **embedding)(images)  # (B, h, w, D)
+    embedding = with_kernel(layer("embedding"), 3 * area, hidden_size * area)
+    x = keras.layers.Conv2D(hidden_size, patch_size, patch_size, **embedding)(
+        images
+    )  # (B, h, w, D)
     x = keras.layers.Reshape((tokens, hidden_size))(x)
     x = ClassToken(name="class_token")(x)  # (B, 1 + N, D)
     x = AddPositionEmbs(**layer("Transformer_posembed_input"))(x)
-    block: dict[str, Any] = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
     for i in range(num_layers):
+        block = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
         x, _ = TransformerBlock(**block, **layer(f"Transformer_encoderblock_{i}"))(x)
     x = LayerNormalization(epsilon=1e-6, name="Transformer_encoder_norm")(x)
     x = TakeClassToken(name="ExtractToken")(x)  # (B, D)
     if representation_size is not None:
-        x = _dense(x, representation_size, "tanh", layer.seed, "pre_logits")
+        x = dense(x, representation_size, layer("pre_logits"), "tanh")
     if include_top:
-        x = _dense(x, classes, activation, layer.seed, "head")
+        x = dense(x, classes, layer("head"), activation)
     return keras.Model(images, x, name=name)
-
-
-def _dense(x, units, activation, seed, name):
-    kernel = xavier_uniform(x.shape[-1], units, fold_in(seed, name))
-    return keras.layers.Dense(units, activation, kernel_initializer=kernel, name=name)(x)
 
 
 def _constructor(function: str, variant: str, image_size: tuple[int, int]):
@@ -166,9 +162,8 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
             )
             classes = count
         sizes = variants.get(variant).constructor_arguments()
-        top: dict[str, Any] = {"activation": activation, "include_top": include_top}
-        if weights == "imagenet21k":
-            top["representation_size"] = sizes["hidden_size"]
+        width = sizes["hidden_size"] if weights == "imagenet21k" else None
+        top = {"activation": activation, "include_top": include_top, "representation_size": width}
         name = function.replace("_", "-")
         model = build_model(image_size, name=name, classes=classes, **sizes, **top)
         if pretrained:
