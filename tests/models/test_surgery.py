@@ -226,9 +226,9 @@ def test_another_image_size_divides_its_own_grid(rng):
 def test_what_needs_all_tokens_refuses_windows(tmp_path):
     model = random_design("ViTDet")
     message = "that attend to all tokens. Received: model .*encoderblock_0 attend within windows"
-    with pytest.raises(ValueError, match=f"Attention maps need a .* {message}"):
+    with pytest.raises(ValueError, match=f"Attention weights need a .* {message}"):
         models.attention_maps(model)
-    with pytest.raises(ValueError, match=f"Outputs of attention need a .* {message}"):
+    with pytest.raises(ValueError, match=f"Attention weights need a .* {message}"):
         exporting.for_inference(model, with_attention=True)
     with pytest.raises(ValueError, match="neither positions nor windows. Received"):
         exporting.for_inference(model, token_merging=1)

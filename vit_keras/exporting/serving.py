@@ -194,7 +194,7 @@ def check_attention(model: keras.Model, token_merging: int = 0) -> None:
             "Attention over the patches needs all patches: export either with token merging or "
             f"with attention. Received: token_merging={token_merging}, attention=True"
         )
-    refuse_windows(model, "Outputs of attention")
+    refuse_windows(model)
     models.patch_grid(model)
 
 
@@ -208,7 +208,7 @@ def with_rollout(model: keras.Model) -> keras.Model:
     Args:
         model: A model with one output.
     """
-    whole, _ = with_attention_weights(model, "Outputs of attention")
+    whole, _ = with_attention_weights(model)
     maps = [ops.mean(weights, axis=1) for weights in whole.outputs[1:]]  # (B, N, N) of each block
     grid, tokens = models.patch_grid(model), maps[-1].shape[-1]
     patches = grid[0] * grid[1]

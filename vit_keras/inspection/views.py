@@ -307,7 +307,7 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         ['filters', 'features']
     """
     model = backbone_of(model)
-    has_windows, lacks = windowed_blocks(model.layers), {}
+    has_windows, lacks = windowed_blocks(model), {}
     for name, view in VIEWS.items():
         if not any(isinstance(layer, view.layer) for layer in model.layers):
             lacks[name] = f"{view.layer.__name__} layers"

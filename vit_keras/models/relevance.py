@@ -50,7 +50,7 @@ def explain(
             "backend jax, torch or tensorflow, or draw other --views"
         )
     backbone = backbone_of(model)
-    weighted, wrappers = with_attention_weights(model, "Explanations")
+    weighted, wrappers = with_attention_weights(model)
     chosen = None if class_index is None else np.broadcast_to(class_index, len(images))
     if chosen is not None and not ((chosen >= 0) & (chosen < model.output_shape[-1])).all():
         raise ValueError(

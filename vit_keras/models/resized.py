@@ -91,14 +91,13 @@ def with_patch_size(
     rules = resizing_of(model).replaced(interpolation, patch_interpolation)
     _check_cuts_images(model)
     copy = _resized(model, rules, patch_size=pair(patch_size, "patch_size"))
-    for old, new in zip(model.outputs, copy.outputs):
-        if len(old.shape) == 4 and old.shape != new.shape:
-            raise ValueError(
-                "A model that outputs maps has layers for one patch stride. Change the patch size "
-                "of the Vision Transformer first, and build the model with maps from the result. "
-                f"Received: {model.name!r}, whose map {old.shape[1:3]} would become "
-                f"{new.shape[1:3]}"
-            )
+    shapes = [[x.shape for x in a_model.outputs if len(x.shape) == 4] for a_model in (model, copy)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            "A model that outputs maps has layers for one patch stride. Change the patch size of "
+            "the Vision Transformer first, and build the model with maps from the result. "
+            f"Received: {model.name!r}, whose maps {shapes[0]} would become {shapes[1]}"
+        )
     return copy
 
 
@@ -108,41 +107,48 @@ def _resized(
     image_size: tuple[int, int] | None = None,
     patch_size: tuple[int, int] | None = None,
 ) -> keras.Model:
-    if inside := surgery.nested_backbones(model):
+    inside = surgery.backbones(model)
+    if inside and model not in inside.values():
         raise ValueError(
             "Only the backbone itself can be resized. Add the layers around it afterward. "
             f"Received: model {model.name!r}. Pass {', '.join(inside)}"
         )
-    shape = (*(image_size or model.input_shape[1:3]), model.input_shape[-1])
-    model = merge_lora(model) if lora_layers(model) else model
-    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
-    cloned: list[keras.layers.Layer] = []
+    model, images = _prepared(model, image_size or model.input_shape[1:3])
+    embedding: list[PatchEmbedding] = []  # of the copy, which is called before layers on its grid
 
     def clone(layer):
         config = layer.get_config()
-        if patch_size is not None and isinstance(layer, PatchEmbedding):
-            config["patch_size"] = patch_size
-        if isinstance(layer, PatchEmbedding) and task_of(model).kind != "masks":
-            config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
-        if config.get("grid") is not None:  # the new PatchEmbedding has been cloned already
-            config["grid"] = surgery.grid_of_layers(cloned, model.name)
+        if isinstance(layer, PatchEmbedding):
+            config["patch_size"] = patch_size or config["patch_size"]
+            if task_of(model).kind != "masks":
+                config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
+            embedding.append(type(layer).from_config(config))
+            return embedding[0]
+        if config.get("grid") is not None:
+            config["grid"] = embedding[0].grid(embedding[0].input.shape[1:3])
         is_relative = config.get("position_embedding") == "relative"
         if is_relative and config["grid"] != surgery.patch_grid(model):
             raise ValueError(
-                "Relative position embeddings belong to offsets in the sequence, where one offset "
-                "stands for several pairs of rows and columns, so they cannot be resized. 'rope2d' "
-                "and added position embeddings can be resized. Received: a model with a grid of "
-                f"{surgery.patch_grid(model)} patches, to become {config['grid']}"
+                "The positions of `position_embedding` 'relative' belong to offsets in the "
+                "sequence, where one offset stands for several pairs of rows and columns, so they "
+                "cannot be resized. 'rope2d' and added position embeddings can. Received: a model "
+                f"with a grid of {surgery.patch_grid(model)} patches, to become {config['grid']}"
             )
-        cloned.append(type(layer).from_config(config))
-        return cloned[-1]
+        return type(layer).from_config(config)
 
     copy = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
-    grids = _grid(model), _grid(copy)
+    grids = [surgery.patch_grid(x) for x in (model, copy)] if embedding else [None, None]
     for old, new in zip(model.layers, copy.layers):
         pairs = zip(new.weights, old.get_weights())
         new.set_weights([_resized_weight(new, v.path, w, grids, rules) for v, w in pairs])
     return _described(copy, model)
+
+
+def _prepared(model, image_size):
+    """The model with its adapters merged, and the input of its copy."""
+    shape = (*image_size, model.input_shape[-1])
+    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
+    return merge_lora(model) if lora_layers(model) else model, images
 
 
 def _described(copy, model):
@@ -162,9 +168,7 @@ def check_any_size(model: keras.Model) -> None:
 
 def _of_any_size(model, interpolation):
     check_any_size(model)
-    model = merge_lora(model) if lora_layers(model) else model
-    shape = (None, None, model.input_shape[-1])
-    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
+    model, images = _prepared(model, (None, None))
 
     def copy_of(layer):
         crop = {"crop": True} if isinstance(layer, PatchEmbedding) else {}
@@ -173,12 +177,6 @@ def _of_any_size(model, interpolation):
     copy = surgery.with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
     copy.set_weights(model.get_weights())
     return _described(copy, model)
-
-
-def _grid(model):
-    """The grid of patches; None for a model without patches, whose weights stay unchanged."""
-    has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
-    return surgery.patch_grid(model) if has_patches else None
 
 
 def _check_cuts_images(model):

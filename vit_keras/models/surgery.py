@@ -1,7 +1,6 @@
 """Models made from a built model whose weights they share, and facts read from its layers."""
 
 import math
-from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -35,39 +34,34 @@ def backbone_of(model: keras.Model) -> keras.Model:
         >>> backbone_of(keras.Sequential([base, keras.layers.Dense(4)])) is base
         True
     """
-    places = nested_backbones(model)
-    if not places:
+    found, first = backbones(model), model
+    if not found:
         return model
-    (backbone, is_first), *others = places.values()
-    if others or not is_first:
-        why = "it holds several backbones" if others else "other layers come before it"
+    while isinstance(first, keras.Model) and first not in found.values():
+        first = layers_of(first)[0]
+    if len(found) > 1 or first not in found.values():
+        why = "it holds several backbones" if len(found) > 1 else "other layers come before it"
         raise ValueError(
             "A model inside another model must be the only backbone and read the images first. "
-            f"Received: model {model.name!r}; {why}. Pass the backbone: {', '.join(places)}"
+            f"Received: model {model.name!r}; {why}. Pass the backbone: {', '.join(found)}"
         )
-    return backbone
+    return first
 
 
-def nested_backbones(model: keras.Model) -> dict[str, tuple[keras.Model, bool]]:
-    """The backbones inside a model that has no blocks of its own, keyed by how to access them.
-
-    Returns:
-        `{'model.get_layer("…")': (backbone, whether it reads the images first)}`.
-    """
+def backbones(model: keras.Model, place: str = "model") -> dict[str, keras.Model]:
+    """The models with blocks of their own: `model`, or models in it, keyed by how to get them."""
     if any(isinstance(layer, BACKBONE) for layer in model.layers):
-        return {}
-    return dict(_nested(model, "model", True))
-
-
-def _nested(model, place, first) -> Iterator[tuple[str, tuple[keras.Model, bool]]]:
-    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    for number, layer in enumerate(layers):
+        return {place: model}
+    found = {}
+    for layer in model.layers:
         if isinstance(layer, keras.Model):
-            inside, is_first = f'{place}.get_layer("{layer.name}")', first and number == 0
-            if any(isinstance(sublayer, BACKBONE) for sublayer in layer.layers):
-                yield inside, (layer, is_first)
-            else:
-                yield from _nested(layer, inside, is_first)
+            found |= backbones(layer, f'{place}.get_layer("{layer.name}")')
+    return found
+
+
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers that compute something."""
+    return [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
 
 
 def intermediates(model: keras.Model) -> keras.Model:
@@ -85,8 +79,7 @@ def intermediates(model: keras.Model) -> keras.Model:
         (8, 197, 768)
     """
     model = backbone_of(model)
-    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    outputs = {layer.name: layer.output for layer in layers}
+    outputs = {layer.name: layer.output for layer in layers_of(model)}
     return with_outputs(model, outputs, f"{model.name}_intermediates")
 
 
@@ -111,19 +104,16 @@ def attention_maps(model: keras.Model) -> keras.Model:
         (8, 12, 12, 197, 197)
     """
     model = backbone_of(model)
-    whole, _ = with_attention_weights(model, "Attention maps")
+    whole, _ = with_attention_weights(model)
     outputs = keras.ops.stack(whole.outputs[1:], axis=1)
     return copy_description(ImageModel(whole.input, outputs, name=f"{model.name}_attention"), model)
 
 
-def with_attention_weights(
-    model: keras.Model, subject: str
-) -> tuple[keras.Model, list[WithAttentionWeights]]:
+def with_attention_weights(model: keras.Model) -> tuple[keras.Model, list[WithAttentionWeights]]:
     """Makes a model that also outputs the attention weights of its blocks, or of its backbone's.
 
     Args:
         model: A functional or sequential model.
-        subject: What needs blocks that attend to all tokens: a plural noun for the message.
 
     Returns:
         A model that shares the weights of `model` and gives a list of its output and the weights
@@ -132,16 +122,7 @@ def with_attention_weights(
     Raises:
         ValueError: If the model has no `EncoderBlock`, or one that attends within windows.
     """
-    backbone = backbone_of(model)
-    refuse_windows(backbone, subject)
-    return _with_weights(model)
-
-
-def _has_blocks(model):
-    return any(isinstance(layer, EncoderBlock) for layer in model.layers)
-
-
-def _with_weights(model):
+    refuse_windows(backbone_of(model))
     wrappers: list[WithAttentionWeights] = []
     maps: list = []
 
@@ -149,8 +130,8 @@ def _with_weights(model):
         if isinstance(layer, EncoderBlock):
             inside = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
             wrappers.append(inside)
-        elif isinstance(layer, keras.Model) and (_has_blocks(layer) or nested_backbones(layer)):
-            inside, more = _with_weights(layer)
+        elif isinstance(layer, keras.Model) and backbones(layer):
+            inside, more = with_attention_weights(layer)
             wrappers.extend(more)
         else:
             return layer(*args, **kwargs)
@@ -164,27 +145,21 @@ def _with_weights(model):
     return keras.Model(copy.input, [copy.output, *maps]), wrappers
 
 
-def refuse_windows(model: keras.Model, subject: str) -> None:
-    """Raises ValueError unless a model has blocks, all of which attend to all tokens.
-
-    Args:
-        model: A functional model.
-        subject: What needs attention between all tokens: a plural noun for the message.
-    """
-    windowed = windowed_blocks(model.layers)
-    if windowed or not _has_blocks(model):
-        names = ", ".join(block.name for block in windowed)
-        state = f"where {names} attend within windows" if windowed else "which has none"
+def refuse_windows(model: keras.Model) -> None:
+    """Raises ValueError unless a model has blocks, all of which attend to all tokens."""
+    windowed = windowed_blocks(model)
+    if windowed or not any(isinstance(layer, EncoderBlock) for layer in model.layers):
+        state = f"where {', '.join(windowed)} attend within windows" if windowed else "without any"
         raise ValueError(
-            f"{subject} need a model with EncoderBlock layers that attend to all tokens. "
+            "Attention weights need a model with EncoderBlock layers that attend to all tokens. "
             f"Received: model {model.name!r}, {state}"
         )
 
 
-def windowed_blocks(layers: list[keras.layers.Layer]) -> list[EncoderBlock]:
-    """Returns the blocks among `layers` that attend within windows."""
-    blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
-    return [block for block in blocks if block.options.window_size is not None]
+def windowed_blocks(model: keras.Model) -> list[str]:
+    """Returns the names of the blocks that attend within windows."""
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    return [block.name for block in blocks if block.options.window_size is not None]
 
 
 def patch_grid(model: keras.Model) -> tuple[int, int]:
@@ -205,8 +180,8 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
         >>> patch_grid(vit_keras.models.from_variant("Ti/16", image_size=(96, 224), num_classes=10))
         (6, 14)
     """
-    model = backbone_of(model)
-    return grid_of_layers(model.layers, model.name)
+    embedding = _embedding_of(backbone_of(model))
+    return embedding.grid(embedding.input.shape[1:3])
 
 
 def covered_size(model: keras.Model) -> tuple[int, int]:
@@ -218,29 +193,20 @@ def covered_size(model: keras.Model) -> tuple[int, int]:
 
 def _patch_stride(model) -> tuple[int, int]:
     """The height and width in pixels of a patch, which a hybrid cuts from a ResNet's map."""
-    embedding = _embedding_of(model.layers, model.name)
+    embedding = _embedding_of(model)
     sizes = (model.input_shape[1:3], embedding.input.shape[1:3], embedding.patch_size)
     height, width = (pixels // places * patch for pixels, places, patch in zip(*sizes))
     return height, width
 
 
-def grid_of_layers(layers, name: str) -> tuple[int, int]:
-    """Like `patch_grid`, but takes layers that have been called and the name of their model."""
-    embedding = _embedding_of(layers, name)
-    return embedding.grid(embedding.input.shape[1:3])
-
-
-def _embedding_of(layers, name) -> PatchEmbedding:
-    embeddings = [layer for layer in layers if isinstance(layer, PatchEmbedding)]
+def _embedding_of(model) -> PatchEmbedding:
+    embeddings = [layer for layer in model.layers if isinstance(layer, PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
             "The grid of patches needs a model with one PatchEmbedding layer. "
-            f"Received: model {name!r} with {len(embeddings)} of them"
+            f"Received: model {model.name!r} with {len(embeddings)} of them"
         )
     return embeddings[0]
-
-
-HEADS: dict[str, Callable] = {"mean": np.mean, "max": np.max}
 
 
 def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) -> None:
@@ -269,7 +235,7 @@ def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lam
         kinds: The types of layers that add positions to the tokens.
         copy_of: Returns the layer to call in place of a layer of the model; by default that layer.
     """
-    grid, patch_size = patch_grid(model), _embedding_of(model.layers, model.name).patch_size
+    grid, patch_size = patch_grid(model), _embedding_of(model).patch_size
 
     def clone(layer):
         if type(layer) not in kinds:
@@ -308,8 +274,8 @@ def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
         >>> attention = attention_maps(model).predict(images)
         >>> attention_rollout(attention)[:, 0, 1:]  # from the class token to the patches
     """
-    check_choice(heads, HEADS, "heads")
-    joined = HEADS[heads](np.asarray(attention, "float64"), axis=2)  # (B, L, N, N)
+    check_choice(heads, ("mean", "max"), "heads")
+    joined = getattr(np, heads)(np.asarray(attention, "float64"), axis=2)  # (B, L, N, N)
     joined = joined + np.eye(joined.shape[-1])
     joined /= joined.sum(axis=-1, keepdims=True)
     flow = joined[:, 0]
@@ -339,7 +305,7 @@ def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
         head(backbone(images))  # equals model(images)
         ```
     """
-    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    layers = layers_of(model)
     first = next((i for i, x in enumerate(layers) if x.trainable_variables), len(layers))
     frozen, others = layers[:first], layers[first:]
     is_chain = all(_follows(layer, before) for before, layer in zip(layers[first - 1 :], others))
