@@ -9,14 +9,13 @@ from vit_keras.layers import DropClassToken, PatchBoxes, PatchDropout, RegisterT
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
 from vit_keras.models import description
-from vit_keras.models.architectures import VisionTransformerArchitecture, positions_of, with_boxes
+from vit_keras.models.architectures import VisionTransformerArchitecture, with_boxes
 from vit_keras.models.common import dense, image_source, variable_dtype
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import backbone_of, blocks_of, patch_grid
 from vit_keras.support.tasks import Task
 
 DEPTH = 3  # dense layers of an MLP
-HEADS = ("tokens", "patches")
 STEM = "posembed_dropout"  # the layer after which tokens are complete
 
 
@@ -43,24 +42,23 @@ def add_boxes(x, kind: str, num_classes: int, place, grid, norm, layer) -> dict:
         token = DropClassToken(0, keep=1, **layer.unseeded("class_token"))(tokens)
         x = norm("head_norm")(keras.layers.Multiply(**layer.unseeded("merged"))([x, token]))
     mlp = functools.partial(_mlp, x, "gelu" if of_texts else "relu", layer)
-    boxes = mlp("head_boxes", 4)
+    named = {"dtype": variable_dtype(layer.dtype), "name": "boxes"}
+    place_boxes = PatchBoxes(grid, **named)
     if kind == "tokens":
-        boxes = keras.layers.Activation("sigmoid", dtype=boxes.dtype, name="boxes")(boxes)
-    else:
-        boxes = PatchBoxes(grid, dtype=boxes.dtype, name="boxes")(boxes)
+        place_boxes = keras.layers.Activation("sigmoid", **named)
+    boxes = place_boxes(mlp("head_boxes", 4))
     if not of_texts:
         return {"logits": mlp("head", num_classes + 1), "boxes": boxes}
-    embeddings = _dense(x, "head", num_classes, layer)
-    unit = keras.layers.UnitNormalization(dtype=embeddings.dtype, name="embeddings")
-    above_zero = keras.layers.Rescaling(1.0, 1.0, dtype=embeddings.dtype, name="scale")
+    unit = keras.layers.UnitNormalization(**named | {"name": "embeddings"})
+    above_zero = keras.layers.Rescaling(1.0, 1.0, **named | {"name": "scale"})
     outputs = {
-        "embeddings": unit(embeddings),
+        "embeddings": unit(_dense(x, "head", num_classes, layer)),
         "shift": _dense(x, "head_shift", 1, layer),
         "scale": above_zero(_dense(x, "head_scale", 1, layer, "elu")),
         "boxes": boxes,
     }
     if kind == "texts_objectness":
-        flat = keras.layers.Reshape((-1,), dtype=boxes.dtype, name="objectness")
+        flat = keras.layers.Reshape((-1,), **named | {"name": "objectness"})
         outputs["objectness"] = flat(mlp("head_objectness", 1))
     return outputs
 
@@ -112,7 +110,7 @@ def detector(
 
     Raises:
         ValueError: If the model has no encoder blocks or an argument is invalid; or with "tokens",
-            if positions belong to all tokens of every block, as in BEiT.
+            if learned positions belong to all tokens of every block, as in BEiT.
 
     Example:
         >>> backbone = from_variant("S/16", image_size=(512, 864), num_classes=None)
@@ -120,21 +118,12 @@ def detector(
         >>> outputs["logits"].shape, outputs["boxes"].shape
         ((None, 100, 81), (None, 100, 4))
     """
-    check_choice(head, HEADS, "head")
+    check_choice(head, ("tokens", "patches"), "head")
     check_positive(num_classes=num_classes, num_tokens=num_tokens)
     name, model = name or model.name, backbone_of(model)
     grid, block = patch_grid(model), blocks_of(model)[-1].layer
     place = (description.count_prefix(model), num_tokens if head == "tokens" else None)
-    if head == "tokens":
-        kind, at = positions_of(model)
-        if at != "stem" or kind.removeprefix("learned_").startswith("relative"):
-            raise ValueError(
-                "Detection tokens need positions that are added once before the blocks, or rotary "
-                "ones. For other models, use head='patches'. Received: model "
-                f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={at!r}"
-            )
-    dtype = block.dtype_policy
-    layer = LayerArguments(seed, dtype)
+    layer = LayerArguments(seed, block.dtype_policy)
     x = _trunk(model, block, place, layer)
     norm = lambda name: LayerNormalization(epsilon=block.layer_norm_epsilon, **layer.unseeded(name))
     outputs = add_boxes(x, head, num_classes, place, grid, norm, layer)
