@@ -65,7 +65,8 @@ def test_a_clone_carries_its_architecture_when_it_is_copied(tmp_path):
     with pytest.raises(ValueError, match=r"if it is a clone, call `models.copy_description` first"):
         weights.save(clone, tmp_path / "timm.safetensors", "timm")
     assert architecture_of(models.copy_description(clone, model)) == architecture_of(model)
-    config = {**model.get_config(), "architecture": {"hidden_size": "wide"}}
+    config = model.get_config()
+    config["architecture"] |= {"hidden_size": "wide"}
     with pytest.raises(ValueError, match="`hidden_size` must be an integer"):
         type(model).from_config(config)
 

@@ -47,7 +47,8 @@ __all__ = ["decode_predictions", "preprocess_input", *_ROWS]
 def __getattr__(name):
     if name not in _ROWS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = application(*_ROWS[name], name)
+    variant, model_name = _ROWS[name]
+    globals()[name] = application(variant, model_name, name)
     return globals()[name]
 
 

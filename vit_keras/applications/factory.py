@@ -221,12 +221,11 @@ def documentation(template: str | None, variant: str, function: str) -> str:
         function: The name of the constructor.
     """
     row, published = variants.get(variant), weight_files.names(variant)
-    facts = {"variant": variant, "function": function, "width": row.feature_size}
+    facts: dict[str, Any] = {"variant": variant, "function": function, "width": row.feature_size}
     facts["pixels"] = ", ".join(map(str, pair(row.image_size, "image_size")))
     texts = _RESNET if isinstance(row, variants.ResNetVariant) else _VIT
     facts |= {key: text.format(row=row, **facts) for key, text in texts.items()}
-    is_of_family = isinstance(row, variants.FamilyVariant)
-    if is_of_family:
+    if isinstance(row, variants.FamilyVariant):
         family = families.family_of(row)
         facts |= {"title": family.title, "paper": family.paper}
         facts["summary"] += f" The published weights are under this license: {family.license}."
@@ -240,7 +239,7 @@ def documentation(template: str | None, variant: str, function: str) -> str:
         facts["published"] = "Published weights are:" + "".join(bullets)
         weights = next((name for name in PREFERRED if name in published), published[0])
         example, count = f'weights="{weights}"', weight_files.lookup(variant, weights).num_classes
-        if is_of_family:
+        if isinstance(row, variants.FamilyVariant):
             example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
         facts |= {"example": example, "shape": f"(1, {count})"}
     text = inspect.cleandoc(template or "").format(**facts)

@@ -100,8 +100,8 @@ def build_model(
     x = ClassToken(name="class_token")(x)  # (B, 1 + N, D)
     x = AddPositionEmbs(**layer("Transformer_posembed_input"))(x)
     for i in range(num_layers):
-        block = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
-        x, _ = TransformerBlock(**block, **layer(f"Transformer_encoderblock_{i}"))(x)
+        named = layer(f"Transformer_encoderblock_{i}")
+        x, _ = TransformerBlock(num_heads=num_heads, mlp_dim=mlp_dim, dropout=dropout, **named)(x)
     x = LayerNormalization(epsilon=1e-6, name="Transformer_encoder_norm")(x)
     x = TakeClassToken(name="ExtractToken")(x)  # (B, D)
     if representation_size is not None:

@@ -8,16 +8,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import keras
 
 from vit_keras.layers import EncoderBlock, PatchEmbedding
-from vit_keras.layers.base import GELUS
 from vit_keras.layers.common import READ_CLASS_TOKEN, WITH_NO_OBJECT, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
-from vit_keras.layers.residual import STANDARDIZATIONS
-from vit_keras.support.checks import check_annotated, check_choice, check_types
+from vit_keras.support.checks import check_types
 from vit_keras.support.preprocessing import (
     PUBLISHED_PREPROCESSING,
     Preprocessing,
@@ -35,6 +33,10 @@ LAYERS = re.compile(
 # The position embeddings that these files can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
+Positions = Literal[
+    "learned", "none", "learned_2d", "sincos2d", "relative", "rope2d", "relative_2d",
+    "learned_relative_2d",
+]  # fmt: skip
 
 
 def grid_of(sizes: Mapping[str, Any]) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class VisionTransformerArchitecture:
     )
     defaults: ClassVar[dict[str, Any]] = {"num_classes": None}
 
-    image_size: tuple[int, int]
+    image_size: tuple[int | None, int | None]
     patch_size: tuple[int, int]
     channels: int
     hidden_size: int
@@ -114,15 +116,20 @@ class VisionTransformerArchitecture:
     num_heads: int
     mlp_dim: int
     num_classes: int | None
-    classifier: str
+    classifier: Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"]
     representation_size: int | None
     gelu: str
     layer_norm_epsilon: float
-    position_embedding: str = dataclasses.field(default="learned", kw_only=True)
-    position_embedding_at: str = dataclasses.field(default="stem", kw_only=True)
+    position_embedding: Positions = dataclasses.field(default="learned", kw_only=True)
+    position_embedding_at: Literal["stem", "every", "shared"] = dataclasses.field(
+        default="stem", kw_only=True
+    )
     options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
     classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
     paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
+
+    def __post_init__(self):
+        check_types(self)
 
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
@@ -136,26 +143,23 @@ class VisionTransformerArchitecture:
             ValueError: If the model carries no such architecture, or if no project's files can hold
                 its positions.
         """
-        arch = architecture_of(model)
-        if not isinstance(arch, VisionTransformerArchitecture) or None in arch.image_size:
+        arch: Any = architecture_of(model)
+        place = None
+        if isinstance(arch, VisionTransformerArchitecture) and None not in arch.image_size:
+            place = arch.position_embedding, arch.position_embedding_at
+        if place not in POSITIONS:
             raise ValueError(
                 "Other projects' formats hold only models built by `VisionTransformer` and "
-                f"`HybridViT` for images of one size. Received: model {model.name!r}; save it as "
-                ".keras or .weights.h5 or, if it is a clone, call `models.copy_description` first"
+                "`HybridViT` for images of one size, with rotary positions, BEiT's, or learned or "
+                f"fixed ones that are added once. Received: model {model.name!r} with positions "
+                f"{place}; save it as .keras or .weights.h5 or, if it is a clone, call "
+                "`models.copy_description` first"
             )
-        kind, place = arch.position_embedding, arch.position_embedding_at
-        if (kind, place) not in POSITIONS:
-            raise ValueError(
-                "Other projects' formats hold only rotary positions, BEiT's, and learned or "
-                f"fixed ones that are added once. Received: model {model.name!r} with "
-                f"position_embedding={kind!r}, position_embedding_at={place!r}; save it as .keras "
-                "or .weights.h5"
-            )
-        options = arch.options
-        if kind == "rope2d":  # only rotary positions
-            kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
-        changes: dict[str, Any] = {"position_embedding": kind, "options": options}
-        return dataclasses.replace(arch, paths=_paths(model), **changes)
+        arch = dataclasses.replace(arch, paths=_paths(model))
+        if arch.position_embedding == "rope2d":  # only rotary positions
+            options = dataclasses.replace(arch.options, rope=arch.options.rope or Rope())
+            arch = dataclasses.replace(arch, position_embedding="none", options=options)
+        return arch
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -385,19 +389,17 @@ class Numerics:
         task: What the outputs mean.
     """
 
-    gelu: str = "exact"
+    gelu: Literal["exact", "tanh", "quick"] = "exact"
     layer_norm_epsilon: float | None = 1e-6
     preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
     resizing: Resizing = PUBLISHED_RESIZING
-    standardization: str = "vit"
+    standardization: Literal["vit", "timm", "bit"] = "vit"
     group_norm_epsilon: float = 1e-6
     class_names: tuple[str, ...] | None = None
     task: Task = CLASSES
 
     def __post_init__(self):
         check_types(self)
-        check_choice(self.gelu, GELUS, "gelu")
-        check_choice(self.standardization, STANDARDIZATIONS, "standardization")
         for name in ("layer_norm_epsilon", "group_norm_epsilon"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:

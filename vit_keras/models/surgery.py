@@ -52,7 +52,7 @@ def backbones(model: keras.Model, place: str = "model") -> dict[str, keras.Model
     """The models with blocks of their own: `model`, or models in it, keyed by how to get them."""
     if any(isinstance(layer, BACKBONE) for layer in model.layers):
         return {place: model}
-    found = {}
+    found: dict[str, keras.Model] = {}
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             found |= backbones(layer, f'{place}.get_layer("{layer.name}")')

@@ -18,9 +18,7 @@ from vit_keras.models.architectures import VisionTransformerArchitecture, canoni
 from vit_keras.models.boxes import add_boxes
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.image_model import ImageModel
-from vit_keras.support.checks import check_choice
 
-CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 MOVABLE = ("learned", "learned_2d", "sincos2d")  # embeddings that may be added before every block
 
 
@@ -118,6 +116,11 @@ def VisionTransformer(
         86567656
     """
     x = image_input(image_size, channels, input_tensor)
+    choices: dict[str, Any] = {
+        "classifier": classifier,
+        "position_embedding": position_embedding,
+        "position_embedding_at": position_embedding_at,
+    }
     arch = VisionTransformerArchitecture(
         image_size=tuple(x.shape[1:3]),
         patch_size=common.pair(patch_size, "patch_size"),
@@ -127,17 +130,14 @@ def VisionTransformer(
         num_heads=num_heads,
         mlp_dim=mlp_dim,
         num_classes=num_classes or None,
-        classifier=classifier,
         representation_size=representation_size,
         gelu=gelu,
         layer_norm_epsilon=layer_norm_epsilon,
-        position_embedding=position_embedding,
-        position_embedding_at=position_embedding_at,
         options=common.ViTOptions(**options),
+        **choices,
     )
     _check(arch, classifier_activation, patch_keep_rate)
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
-    common.check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
     layer = LayerArguments(seed, dtype)
     design = arch.options
     kind: Any = common.NORMALIZATIONS[design.norm]
@@ -160,11 +160,7 @@ def VisionTransformer(
 
 def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
-    check_choice(arch.classifier, CLASSIFIERS, "classifier")
-    check_choice(arch.position_embedding, ("none", *ADDED, *IN_ATTENTION), "position_embedding")
-    check_choice(arch.position_embedding_at, POSITION_NAMES, "position_embedding_at")
     common.check_positive(num_layers=arch.num_layers)
-    common.check_kept(patch_keep_rate=patch_keep_rate)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
     if kind not in MOVABLE and place != "stem":
         raise ValueError(
