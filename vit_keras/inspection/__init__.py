@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         attention_rollout,
         attention_views,
         perturbation_curves,
-        read_out,
         rollout_function,
     )
     from vit_keras.inspection.components import (
@@ -38,5 +37,6 @@ if TYPE_CHECKING:
         training_exaflops,
     )
     from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
+    from vit_keras.models.surgery import read_out
 
 __getattr__, __all__ = typed_names(__name__)

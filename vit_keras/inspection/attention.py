@@ -15,7 +15,7 @@ import numpy as np
 from vit_keras import models
 from vit_keras.models import attention_rollout
 from vit_keras.models.description import count_registers, has_class_token
-from vit_keras.models.surgery import backbone_of, covered_size
+from vit_keras.models.surgery import backbone_of, covered_size, read_out
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
@@ -81,40 +81,6 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
     return -(attention * logarithm).sum(axis=-1).mean(axis=(0, 3))
 
 
-def read_out(
-    weights: np.ndarray, grid: tuple[int, int], class_token: bool | None = None
-) -> np.ndarray:
-    """Reads from attention weights how much the classifier takes from each patch.
-
-    The weights are the class token's row or, in a model without one, the mean of the patches' rows.
-
-    Args:
-        weights: Attention weights or a rollout, `(..., N, N)`.
-        grid: The rows and columns of patches, (h, w).
-        class_token: Whether the first token is a class token. None assumes so if any tokens come
-            before the patches.
-
-    Returns:
-        An array `(..., h, w)`.
-
-    Example:
-        >>> weights = np.tile([0.2, 0.1, 0.3, 0.2, 0.2], (5, 1))  # a class token and 2 x 2 patches
-        >>> read_out(weights, (2, 2))
-        array([[0.1, 0.3],
-               [0.2, 0.2]])
-    """
-    patches = grid[0] * grid[1]
-    if class_token is None:
-        class_token = weights.shape[-1] > patches
-    queries = weights[..., 0, :] if class_token else weights[..., -patches:, :].mean(axis=-2)
-    return _on_patches(queries, grid)
-
-
-def _on_patches(weights, grid):
-    """Selects the patches' weights from `(..., N)`, in the form `(..., h, w)`."""
-    return weights[..., -grid[0] * grid[1] :].reshape(*weights.shape[:-1], *grid)
-
-
 @dataclasses.dataclass(frozen=True)
 class AttentionViews:
     """The results of `attention_views`.
@@ -170,12 +136,9 @@ def rollout_function(
     model = backbone_of(model)
     maps = models.attention_maps(model)
     place = models.patch_grid(model), has_class_token(model)
-
-    def rollout(images):
-        batches = _attention(maps, images, batch)
-        return np.concatenate([read_out(attention_rollout(a, heads), *place) for a in batches])
-
-    return rollout
+    batches = lambda images: _attention(maps, images, batch)
+    read = lambda attention: read_out(attention_rollout(attention, heads), *place)
+    return lambda images: np.concatenate([*map(read, batches(images))])
 
 
 def attention_views(
@@ -206,18 +169,20 @@ def attention_views(
     place, num_registers = (grid, has_class_token(model)), count_registers(model)
     batches = []
     for attention in _attention(models.attention_maps(model), images, batch):
-        distance = attention_distance(attention, grid, size)
-        rollout = read_out(attention_rollout(attention, heads), *place)
-        last_layer = read_out(attention[:, -1], *place)
-        patches = attention.shape[-1] - grid[0] * grid[1]  # registers come just before them
-        registers = attention[:, -1].mean(axis=1)[:, patches - num_registers : patches]
-        registers = _on_patches(registers, grid)
-        batches.append((distance, attention_entropy(attention), rollout, last_layer, registers))
-    distances, entropies, rollouts, last_layers, registers = zip(*batches)
-    mean = functools.partial(np.average, axis=0, weights=[len(rollout) for rollout in rollouts])
-    rollout, last_layer, registers = map(np.concatenate, (rollouts, last_layers, registers))
-    views = mean(distances), mean(entropies), rollout, last_layer
-    return AttentionViews(*views, tokens=attention.shape[-1], registers=registers)
+        last, start = attention[:, -1], attention.shape[-1] - grid[0] * grid[1]
+        registers = last.mean(axis=1)[:, start - num_registers : start, start:]
+        batch_views = {
+            "distance_px": attention_distance(attention, grid, size),
+            "entropy_nats": attention_entropy(attention),
+            "rollout": read_out(attention_rollout(attention, heads), *place),
+            "last_layer": read_out(last, *place),
+            "registers": registers.reshape(len(last), num_registers, *grid),
+        }
+        batches.append(batch_views)
+    mean = functools.partial(np.average, axis=0, weights=[len(x["rollout"]) for x in batches])
+    join = {"distance_px": mean, "entropy_nats": mean}
+    joined = {k: join.get(k, np.concatenate)([x[k] for x in batches]) for k in batch_views}
+    return AttentionViews(**joined, tokens=attention.shape[-1])
 
 
 def perturbation_curves(

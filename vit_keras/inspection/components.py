@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from vit_keras import layers
-from vit_keras.models import patch_grid
-from vit_keras.models.surgery import backbone_of
+from vit_keras.models import feature_pyramid, patch_grid
+from vit_keras.models.surgery import backbone_of, blocks_of
 from vit_keras.support import extras
 
 
@@ -122,17 +122,14 @@ def feature_components(
         (8, 14, 14, 3)
     """
     model = backbone_of(model)
-    blocks = _layers_of(model, layers.EncoderBlock, layers.ResNetStage)
-    features = keras.Model(model.input, {block.name: block.output for block in blocks})
-    outputs = features.predict(images, batch_size=batch, verbose=0)
-    return {block.name: _project(model, outputs[block.name], count) for block in blocks}
+    names = [block.layer.name for block in blocks_of(model)]
+    maps = feature_pyramid(model, blocks=range(len(names)))
+    outputs = keras.tree.flatten(maps.predict(images, batch_size=batch, verbose=0))
+    return {name: _project(x, count) for name, x in zip(names, outputs)}
 
 
-def _project(model, x, count):
-    """Maps `(B, T + N, D)` or `(B, h, w, D)` to `(B, h, w, K)`, without the T class tokens."""
-    if x.ndim == 3:
-        rows, columns = patch_grid(model)
-        x = x[:, -rows * columns :].reshape(len(x), rows, columns, -1)
+def _project(x, count):
+    """Maps `(B, h, w, D)` to its principal components `(B, h, w, K)`."""
     samples = np.asarray(x, "float64").reshape(-1, x.shape[-1])
     directions, _ = principal_components(samples, count)
     return ((samples - samples.mean(axis=0)) @ directions.T).reshape(*x.shape[:3], -1)

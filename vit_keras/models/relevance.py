@@ -6,7 +6,7 @@ from keras import ops
 
 from vit_keras.layers.backends import lookup
 from vit_keras.models.description import ends_in_softmax, has_class_token
-from vit_keras.models.surgery import backbone_of, patch_grid, with_attention_weights
+from vit_keras.models.surgery import backbone_of, patch_grid, read_out, with_attention_weights
 
 
 def explain(
@@ -57,15 +57,13 @@ def explain(
             f"`class_index` must be from 0 to {model.output_shape[-1] - 1}. "
             f"Received: class_index={class_index}"
         )
-    rows, columns = patch_grid(backbone)
-    patches, relevances = rows * columns, []
+    place, relevances = (patch_grid(backbone), has_class_token(backbone)), []
     softmax = model.layers[-1] if ends_in_softmax(model) else None
     for start in range(0, len(images), batch):
         part = slice(start, start + batch)
         classes = None if chosen is None else chosen[part]
         relevance = _relevance(weighted, wrappers, images[part], classes, softmax)
-        queries = relevance[:, :1] if has_class_token(backbone) else relevance[:, -patches:]
-        relevances.append(queries[..., -patches:].mean(axis=1).reshape(-1, rows, columns))
+        relevances.append(read_out(relevance, *place))
     return np.concatenate(relevances)
 
 

@@ -284,6 +284,35 @@ def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
     return flow
 
 
+def read_out(
+    weights: np.ndarray, grid: tuple[int, int], class_token: bool | None = None
+) -> np.ndarray:
+    """Reads from attention weights how much the classifier takes from each patch.
+
+    The weights are the class token's row or, in a model without one, the mean of the patches' rows.
+
+    Args:
+        weights: Attention weights or a rollout, `(..., N, N)`.
+        grid: The rows and columns of patches, (h, w).
+        class_token: Whether the first token is a class token. None assumes so if any tokens come
+            before the patches.
+
+    Returns:
+        An array `(..., h, w)`.
+
+    Example:
+        >>> weights = np.tile([0.2, 0.1, 0.3, 0.2, 0.2], (5, 1))  # a class token and 2 x 2 patches
+        >>> read_out(weights, (2, 2))
+        array([[0.1, 0.3],
+               [0.2, 0.2]])
+    """
+    patches = grid[0] * grid[1]
+    if class_token is None:
+        class_token = weights.shape[-1] > patches
+    queries = weights[..., 0, :] if class_token else weights[..., -patches:, :].mean(axis=-2)
+    return queries[..., -patches:].reshape(*queries.shape[:-1], *grid)
+
+
 def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
     """Splits a model before its first trainable layer.
 
@@ -399,7 +428,7 @@ def blocks_of(model: keras.Model) -> list[Block]:
             blocks.append(Block(layer, _patch_stride(model)))
     if not blocks:
         raise ValueError(
-            "A feature pyramid needs a model with EncoderBlock or ResNetStage layers. "
+            "Feature maps need a model with EncoderBlock or ResNetStage layers. "
             f"Received: model {model.name!r}, which has neither"
         )
     return blocks
