@@ -130,15 +130,13 @@ def test_not_all_pictures_are_read_to_look_for_nan(model, rng):
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16, "num_classes": 2}
 LABELS = np.zeros((2, 2), "float32")
 CALLS = {
-    "call": lambda model, x: model(x),
-    "named": lambda model, x: model(inputs=x),
     "predict": lambda model, x: model.predict(x, verbose=0),
     "evaluate": lambda model, x: model.evaluate(x, LABELS[: len(x)], verbose=0),
     "fit": lambda model, x: model.fit(x, LABELS[: len(x)], verbose=0),
     "dataset": lambda model, x: model.fit(tf.data.Dataset.from_tensors((x, LABELS)), verbose=0),
 }
 CASES = [(call, (2, 12, 8, 3)) for call in CALLS]
-CASES += [("call", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
+CASES += [("predict", shape) for shape in ((2, 8, 8, 1), (2, 3, 8, 8), (2, 8, 8))]
 
 
 @on_torch

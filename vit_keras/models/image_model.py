@@ -20,62 +20,41 @@ if keras.backend.backend() == "openvino":
     keras_internals.compute_in_float32()
 
 
-def check_images(model: keras.Model, images: Any) -> None:
-    """Checks that a model takes images of this shape.
-
-    Args:
-        model: A functional model. Keras itself checks one with several inputs.
-        images: The input of a call or of training: a tensor, an array or a `tf.data.Dataset`. Other
-            types are not checked. As in Keras, a grayscale model also takes images `(B, H, W)`.
-
-    Raises:
-        ValueError: If the model takes images of another shape.
-    """
-    shape = _shape_of(images)
-    if len(model.inputs) != 1 or shape is None:
-        return
-    expected = model.inputs[0].shape
-    received = shape
-    if len(shape) == len(expected) - 1 and expected[-1] == 1:
-        received = (*shape, 1)  # Keras adds the axis
-    if len(shape) == len(expected) + 1 and shape[-1] == 1:
-        received = shape[:-1]  # Keras drops it
-    sizes = zip(expected[1:], received[1:])
-    is_same = all(None in pair or pair[0] == pair[1] for pair in sizes)
-    if len(received) != len(expected) or not is_same:
-        raise ValueError(
-            f"This model takes images of shape {expected}. Received: {shape}. "
-            "`vit_keras.models.with_image_size` makes a model for another size"
-        )
-
-
 def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) -> Any:
     """Checks the input of `fit`, `evaluate` or `predict`, and turns a list into an array.
 
     Args:
-        model: An `ImageModel`.
-        images: As for `check_images`, or a list of pictures `(H, W, C)`.
+        model: An `ImageModel`. Keras itself checks several inputs.
+        images: A tensor, an array, a `tf.data.Dataset`, or a list of pictures `(H, W, C)`. Other
+            types are not checked. As in Keras, a grayscale model also takes images `(B, H, W)`.
         least: The smallest number of images allowed.
         warns: As in `as_inputs`.
 
     Raises:
-        ValueError: As in `check_images` and `as_inputs`, or if there are too few images.
+        ValueError: As in `as_inputs`, if the model takes images of another shape, or if there are
+            too few images.
     """
-    if len(model.inputs) == 1:
-        images = as_inputs(images, model.preprocessing, warns)
-    check_images(model, images)
-    if least and (_shape_of(images) or (None,))[0] == 0:
+    if len(model.inputs) != 1:
+        return images
+    images = as_inputs(images, model.preprocessing, warns)
+    spec = getattr(images, "element_spec", None)
+    shape = getattr(images if spec is None else keras.tree.flatten(spec)[0], "shape", None)
+    if shape is None or getattr(shape, "rank", 0) is None:  # which a data set may not know
+        return images
+    expected, received = model.inputs[0].shape, tuple(shape)
+    if len(received) == len(expected) - 1 and expected[-1] == 1:
+        received = (*received, 1)  # Keras adds the axis
+    if len(received) == len(expected) + 1 and received[-1] == 1:
+        received = received[:-1]  # Keras drops it
+    is_same = all(None in pair or pair[0] == pair[1] for pair in zip(expected, received))
+    if len(received) != len(expected) or not is_same:
+        raise ValueError(
+            f"This model takes images of shape {expected}. Received: {tuple(shape)}. "
+            "`vit_keras.models.with_image_size` makes a model for another size"
+        )
+    if received[0] is not None and received[0] < least:
         raise ValueError("Training and evaluation need at least one image. Received: none")
     return images
-
-
-def _shape_of(images):
-    """The shape as a tuple, or None if it is unknown, as it may be for a data set."""
-    spec = getattr(images, "element_spec", images)
-    shape = getattr(
-        spec[0] if spec is not images and isinstance(spec, tuple) else spec, "shape", None
-    )
-    return None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
 
 
 # Of Keras and of this package, what reads probabilities without an argument for logits, and what
@@ -267,10 +246,8 @@ class ImageModel(keras.Model):
         super().__setattr__(name, value)
 
     def __call__(self, *args, **kwargs):
-        images = args[0] if args else kwargs.get("inputs")
-        check_images(self, images)
         if len(args) == 1 and kwargs.keys() == {"training"}:
-            outputs = call_in_step(self, images, kwargs["training"])
+            outputs = call_in_step(self, args[0], kwargs["training"])
             if outputs is not None:
                 return outputs
         return super().__call__(*args, **kwargs)
