@@ -10,7 +10,7 @@ from studies.digits_scale import UPSTREAM_IMAGES, evaluated_once
 from studies.full_scale import epochs_of
 from studies.results import Column, Result, rows_of
 from vit_keras import inspection
-from vit_keras.inspection.attention import patch_distances
+from vit_keras.inspection.measures import patch_distances
 
 SETUP = {
     "digits": "A ViT with 4 layers and width 48 sees 64 patches of 2x2. It is pre-trained on 836 "

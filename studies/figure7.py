@@ -9,7 +9,7 @@ from studies import plots
 from studies.figure6 import SETUP, open_subject
 from studies.results import Column, Result
 from vit_keras import inspection
-from vit_keras.inspection.attention import patch_distances
+from vit_keras.inspection.measures import patch_distances
 from vit_keras.models import patch_grid
 
 VIEWS = ("filters", "position_similarity", "attention_distance")

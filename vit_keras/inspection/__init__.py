@@ -10,20 +10,6 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.inspection.attention import (
-        AttentionViews,
-        attention_distance,
-        attention_entropy,
-        attention_rollout,
-        attention_views,
-        perturbation_curves,
-        rollout_function,
-    )
-    from vit_keras.inspection.components import (
-        feature_components,
-        filter_components,
-        position_similarity,
-    )
     from vit_keras.inspection.costs import (
         RULES,
         Convention,
@@ -35,6 +21,18 @@ if TYPE_CHECKING:
         flops,
         table,
         training_exaflops,
+    )
+    from vit_keras.inspection.measures import (
+        AttentionViews,
+        attention_distance,
+        attention_entropy,
+        attention_rollout,
+        attention_views,
+        feature_components,
+        filter_components,
+        perturbation_curves,
+        position_similarity,
+        rollout_function,
     )
     from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
     from vit_keras.models.surgery import read_out

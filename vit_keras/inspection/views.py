@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.inspection import components
-from vit_keras.inspection.attention import AttentionViews, attention_views, patch_distances
+from vit_keras.inspection import measures
+from vit_keras.inspection.measures import AttentionViews, attention_views, patch_distances
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
@@ -64,7 +64,7 @@ class Subject:
 
 def _filters(subject) -> Drawn:
     """Draws up to 3 channels of filters `(K, h, w, C)`, and their fractions of the variance."""
-    filters, fractions = components.filter_components(subject.model)
+    filters, fractions = measures.filter_components(subject.model)
     columns = min(7, len(filters))
     rows = math.ceil(len(filters) / columns)
     figure, axes = _axes(rows, columns, filters.shape[1:3], top=0.3)
@@ -82,7 +82,7 @@ def _position_similarity(subject) -> Drawn:
 
     Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
     """
-    similarity = components.position_similarity(subject.model)
+    similarity = measures.position_similarity(subject.model)
     every = math.ceil(max(similarity.shape) / 16)
     numbers = [np.arange(every // 2, size, every) for size in similarity.shape[:2]]
     whole, (height, width) = grid_of_grids(similarity[np.ix_(*numbers)])
@@ -196,7 +196,7 @@ def _features(subject) -> Drawn:
     The colors of a block are scaled over all pictures together. A block's components are first
     turned toward those of the previous block, so that similar features have similar colors.
     """
-    features = components.feature_components(subject.model, subject.images)
+    features = measures.feature_components(subject.model, subject.images)
     places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
     names = np.array(list(features))[places.round().astype(int)]
     figure, axes = _rows_of_pictures(subject, len(names))

@@ -11,8 +11,14 @@ from vit_keras.support.extras import typed_names
 if TYPE_CHECKING:
     from vit_keras.layers.common import ViTOptions
     from vit_keras.models.architectures import positions_of
-    from vit_keras.models.boxes import detector, with_joined_boxes, with_one_output
     from vit_keras.models.constructors import from_model_config, from_variant
+    from vit_keras.models.dense_tasks import (
+        detector,
+        feature_pyramid,
+        segmenter,
+        with_joined_boxes,
+        with_one_output,
+    )
     from vit_keras.models.description import (
         class_names_of,
         copy_description,
@@ -28,8 +34,6 @@ if TYPE_CHECKING:
     from vit_keras.models.pretext import SelfDistillation, copy_encoder, pretext_model
     from vit_keras.models.relevance import explain
     from vit_keras.models.resized import with_image_size, with_patch_size
-    from vit_keras.models.resnet import HybridViT, ResNet
-    from vit_keras.models.segmentation import feature_pyramid, segmenter
     from vit_keras.models.surgery import (
         attention_maps,
         attention_rollout,
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
         towers_of,
         with_unit_length,
     )
-    from vit_keras.models.vit import VisionTransformer
+    from vit_keras.models.vit import HybridViT, ResNet, VisionTransformer
     from vit_keras.support.preprocessing import Preprocessing
 
 __getattr__, __all__ = typed_names(__name__)
