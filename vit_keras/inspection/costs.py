@@ -413,8 +413,7 @@ def _attention(layer, shape, convention, tokens_out: int | None = None) -> Produ
 
 def _self_attention(layer, shape, convention) -> Products:
     _, tokens, width = shape
-    for projection in layer.branches:
-        yield from _dense(projection, shape, convention)
+    yield from _parts(layer, shape, convention)
     yield tokens**2 * width, layer.num_heads * tokens**2
     yield tokens**2 * width, tokens * width
 
@@ -425,18 +424,11 @@ def _relative_logits(layer, shape, convention) -> Products:
     yield tokens * heads * head_size * tokens, heads * tokens * tokens
 
 
-def _mlp(layer, shape, convention) -> Products:
-    if isinstance(layer, layers.SwiGLU):
-        yield from _dense(layer.gate, shape, convention)
-    yield from _dense(layer.dense_0, shape, convention)
-    if layer.hidden_norm is not None:
-        yield from count(layer.hidden_norm, (*shape[:-1], layer.mlp_dim), convention)
-    yield from _dense(layer.dense_1, (*shape[:-1], layer.mlp_dim), convention)
-
-
-def _block(layer, shape, convention) -> Products:
-    for sublayer in layer.branches:
-        yield from count(sublayer, shape, convention)
+def _parts(layer, shape, convention) -> Products:
+    """Counts the sublayers at all positions, each with the width that it was built for."""
+    for part in getattr(layer, "branches", sublayers(layer)[1:]):
+        width = (part.get_build_config() or {"input_shape": shape})["input_shape"][-1]
+        yield from count(part, (*shape[:-1], width), convention)
 
 
 def _map_head(layer, shape, convention) -> Products:
@@ -455,8 +447,8 @@ def _residual(layer, shape, convention) -> Products:
 
 def _prototype_head(layer, shape, convention) -> Products:
     """Multiplies by the three kernels of the MLP, and by its own kernel, the prototypes."""
-    for part in (*layer.dense_layers, layer):
-        yield from _dense(part, shape, convention)
+    yield from _parts(layer, shape, convention)
+    yield from _dense(layer, shape, convention)
 
 
 RULES: dict[type, Rule] = {
@@ -470,8 +462,8 @@ RULES: dict[type, Rule] = {
     layers.MultiHeadDotProductAttention: _attention,
     layers.MultiHeadSelfAttention: _self_attention,
     layers.RelativeLogits: _relative_logits,
-    **dict.fromkeys((layers.FeatureAdapter, layers.MlpBlock, layers.SwiGLU), _mlp),
-    **dict.fromkeys((layers.EncoderBlock, layers.TransformerBlock), _block),
+    **dict.fromkeys((layers.FeatureAdapter, layers.MlpBlock, layers.SwiGLU), _parts),
+    **dict.fromkeys((layers.EncoderBlock, layers.TransformerBlock), _parts),
     layers.WithAttentionWeights: lambda layer, *rest: count(layer.block, *rest),
     layers.MAPHead: _map_head,
     layers.PrototypeHead: _prototype_head,
