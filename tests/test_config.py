@@ -78,7 +78,7 @@ SOFT, HARD, FEATURES = (
 )
 CACHED = """--cache_features --optimizer.freeze '["[!h]*"]'"""
 TOGETHER = [
-    ("--config labels --sweep", "`calibrate` and `sweep`: the last runs .* leaves none to cal"),
+    ("--config labels --sweep", "`calibrate` and `sweep`: a sweep's last .* to calibrate on"),
     ("--epochs=3 --total_steps=7", "`epochs` and `total_steps`: give only one of them.*3.*7"),
     ("--batch 3 --optimizer.accumulation_steps 2", "the second must divide the first.*3 and 2"),
     (f"{MASKED} --pretext.decoder_hidden_size 30", "of 4 and of the second. Received: 30 and 16"),
@@ -113,7 +113,6 @@ TOGETHER = [
         "`model.dropout_rate` must be 0.0 and `augment.crop` must be resize.*Received: mod",
     ),
     ("--lora.rank 2", "`lora.rank` and `model.weights`: the first needs .*Received: 2 and None"),
-    ("--cache_features", "optimizer.freeze`: the first needs frozen layers"),
     (
         "--model.weights a --model.labels b --lora.rank 2 --task classes",
         "`lora.rank` must be null with `model.labels`",

@@ -43,13 +43,17 @@ Percent = Annotated[float, Range(0, below=100)]
 class Section:
     """Base class of dataclasses that check their fields against ranges and `RULES`.
 
+    A subclass gives its `name` in `Config`, which prefixes its fields in messages.
+
     Attributes:
-        SECTION: The section's name in `Config`, which prefixes its fields in messages.
         RULES: Further rules, as in `check_rules`.
     """
 
     SECTION: ClassVar[str | None] = None
     RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    def __init_subclass__(cls, name: str | None = None):
+        cls.SECTION = name
 
     def __post_init__(self):
         check_rules(self, self.SECTION, [*_ranges(type(self)), *self.RULES])

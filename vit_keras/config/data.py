@@ -2,14 +2,14 @@
 
 import dataclasses
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from vit_keras.config.base import Count, Fraction, NotNegative, Percent, Range, Section
 from vit_keras.support.checks import ONE_OF_TWO, needs
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(Section):
+class DataConfig(Section, name="data"):
     """The images of a run: where they are, their format, and which ones to use.
 
     Attributes:
@@ -74,8 +74,7 @@ class DataConfig(Section):
     bands: Annotated[tuple[int, ...], Range(1)] = ()
     shard_cache_gb: NotNegative = 20.0
 
-    SECTION: ClassVar = "data"
-    RULES: ClassVar = (
+    RULES = (
         ("mask_values", lambda x: re.fullmatch("[(, 0-9)]*", str(x)), "levels, such as 0,255"),
         (("mask_values", "mask_colors"), *ONE_OF_TWO),
         ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
@@ -96,7 +95,7 @@ class DataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class AugmentConfig(Section):
+class AugmentConfig(Section, name="augment"):
     """Random augmentations of the training images, drawn anew for each image.
 
     Attributes:
@@ -131,8 +130,7 @@ class AugmentConfig(Section):
     cutmix_alpha: NotNegative = 0.0
     library: Literal["pillow", "keras_cv"] = "pillow"
 
-    SECTION: ClassVar = "augment"
-    RULES: ClassVar = (
+    RULES = (
         needs("randaugment_layers", "policy", "none"),
         needs("mixup_alpha", "library", "pillow"),  # KerasCV would mix other images after a restart
         needs("cutmix_alpha", "library", "pillow"),

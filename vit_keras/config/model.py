@@ -1,7 +1,7 @@
 """The configuration of a run's model and of its low-rank adapters."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from vit_keras import variants
 from vit_keras.config.base import Count, Positive, Range, Rate, Section, Share, Sides, Size
@@ -35,7 +35,7 @@ LATER: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(Section):
+class ModelConfig(Section, name="model"):
     """The model.
 
     With `weights`, null fields take their values from the weights; otherwise, they have the values
@@ -135,8 +135,7 @@ class ModelConfig(Section):
     labels: str | None = None
     adapter_dim: Size | None = None
 
-    SECTION: ClassVar = "model"
-    RULES: ClassVar = ((("labels", "weights"), *NEEDS), (("adapter_dim", "labels"), *NEEDS))
+    RULES = ((("labels", "weights"), *NEEDS), (("adapter_dim", "labels"), *NEEDS))
 
     def __post_init__(self):
         super().__post_init__()
@@ -203,7 +202,7 @@ DenseLayer = Literal["query", "key", "value", "out", "gate", "Dense_0", "Dense_1
 
 
 @dataclasses.dataclass(frozen=True)
-class LoraConfig(Section):
+class LoraConfig(Section, name="lora"):
     """Low-rank adapters (LoRA), which are trained while the initial weights stay fixed.
 
     Attributes:
@@ -218,8 +217,7 @@ class LoraConfig(Section):
     layers: tuple[DenseLayer, ...] = ("query", "value")
     train: tuple[str, ...] = ("head*",)
 
-    SECTION: ClassVar = "lora"
-    RULES: ClassVar = (("layers", bool, "names of dense layers, such as [query, value]"),)
+    RULES = (("layers", bool, "names of dense layers, such as [query, value]"),)
 
     @property
     def is_active(self) -> bool:

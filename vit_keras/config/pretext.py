@@ -2,29 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from vit_keras import variants
 from vit_keras.config.base import Fraction, NotNegative, Positive, Range, Section, Share, Size
 from vit_keras.config.model import ModelConfig
 from vit_keras.support.checks import check_rules, pair
 
-# Names of fields that must keep their defaults, and the option that requires it, with a reason.
-Excluded = tuple[Sequence[str], str]
 Area = Annotated[tuple[float, float], Range(above=0, most=1)]
 ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated
-# Fields that DINO replaces with its own; they must keep their defaults.
-REPLACED = (
-    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.crop"),
-    *("augment.randaugment_layers", "augment.policy", "augment.color_jitter", "augment.erasing"),
-    *("optimizer.ema_decay", "optimizer.layer_decay"),
-    *("optimizer.freeze", "patch_keep_rates", "pretext.target", "pretext.corrupt"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
-class DinoConfig(Section):
+class DinoConfig(Section, name="pretext.dino"):
     """The views, the head, and the schedules of `pretext.objective` dino.
 
     Attributes:
@@ -69,8 +59,7 @@ class DinoConfig(Section):
     temperature_warmup: Fraction = 0.3
     frozen_prototypes: Fraction = 0.01
 
-    SECTION: ClassVar = "pretext.dino"
-    RULES: ClassVar = tuple(
+    RULES = tuple(
         (name, lambda area: area[0] <= area[1], "two increasing fractions above 0 and at most 1")
         for name in ("global_scale", "local_scale")
     )
@@ -81,17 +70,10 @@ PUBLISHED = {  # target and fraction of corrupted patches for each objective
     "masked_patch": ("mean_color", 0.5),
     "mae": ("normalized_patch", 0.75),
 }
-# Fields of classifiers and labels. The first must keep their defaults in a run without labels, and
-# the second with a pretext objective.
-OF_LABELS = ("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience")
-LABELS_ALONE = (
-    *(*OF_LABELS, "watch_every"),
-    *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha", "lora.rank"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
-class PretextConfig(Section):
+class PretextConfig(Section, name="pretext"):
     """What the run learns from its images instead of their labels.
 
     Attributes:
@@ -121,8 +103,7 @@ class PretextConfig(Section):
     decoder_num_heads: Size = 16
     dino: DinoConfig = DinoConfig()
 
-    SECTION: ClassVar = "pretext"
-    RULES: ClassVar = (
+    RULES = (
         (
             ("decoder_hidden_size", "decoder_num_heads"),
             lambda size, heads: size % math.lcm(4, heads) == 0,
@@ -159,14 +140,6 @@ class PretextConfig(Section):
             return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
 
-    def excluded(self) -> Iterator[Excluded]:
-        """Yields fields of `Config` that must keep their defaults with this section, and why."""
-        where = f"`pretext.objective` {self.objective}"
-        if self.is_active:
-            yield LABELS_ALONE, f"{where}, which trains no classifier"
-        if self.is_dino:
-            yield REPLACED, f"{where}, which has its own views and averages"
-
     def check(self, model: ModelConfig) -> None:
         """Raises ValueError if the objective does not fit a complete model."""
         if not self.is_active:
@@ -197,16 +170,8 @@ class PretextConfig(Section):
             )
 
 
-# The fields that each kind uses; the others must keep their defaults.
-USED: dict[str, tuple[str, ...]] = {
-    "soft": ("weight", "temperature"),
-    "hard": ("weight",),
-    "features": ("distance", "patches"),
-}
-
-
 @dataclasses.dataclass(frozen=True)
-class DistillConfig(Section):
+class DistillConfig(Section, name="distill"):
     """What the run learns from another model, on the same augmented images.
 
     Attributes:
@@ -232,28 +197,11 @@ class DistillConfig(Section):
     distance: Literal["cosine", "mse"] = "cosine"
     patches: bool = False
 
-    SECTION: ClassVar = "distill"
-
     @property
     def is_active(self) -> bool:
         return self.teacher is not None
 
     @property
-    def needs_labels(self) -> bool:
-        return self.kind != "features"
-
-    def excluded(self) -> Iterator[Excluded]:
-        """Yields fields of `Config` that must keep their defaults with this section, and why."""
-        fields = {field.name for field in dataclasses.fields(self)} - {"teacher"}
-        if not self.is_active:
-            if self != DistillConfig():
-                yield [f"distill.{name}" for name in sorted(fields)], "no `distill.teacher`"
-            return
-        yield ("pretext.objective", "lora.rank"), "`distill.teacher`"
-        unused = sorted(fields - {"teacher_variant", "kind", *USED[self.kind]})
-        yield [f"distill.{name}" for name in unused], f"`distill.kind` {self.kind}"
-        if not self.needs_labels:
-            yield (*OF_LABELS, "model.head_bias"), "`distill.kind` features, which uses no labels"
-        if self.patches:
-            where = "`distill.patches`, which needs all patches"
-            yield ("model.patch_keep_rate", "patch_keep_rates"), where
+    def is_of_features(self) -> bool:
+        """Whether the run learns a teacher's features, and no labels."""
+        return self.is_active and self.kind == "features"

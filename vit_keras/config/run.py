@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from vit_keras.config.base import Count, NotNegative, Positive, Range, Rate, Section, Share, Size
 from vit_keras.config.data import AugmentConfig, DataConfig
@@ -13,7 +13,7 @@ from vit_keras.support.tasks import KINDS
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig(Section):
+class OptimizerConfig(Section, name="optimizer"):
     """The optimizer and its learning rate.
 
     Attributes:
@@ -54,8 +54,7 @@ class OptimizerConfig(Section):
     layer_decay: Share | None = None
     freeze: tuple[str, ...] = ()
 
-    SECTION: ClassVar = "optimizer"
-    RULES: ClassVar = (needs("warmup_steps", "warmup_fraction", None),)
+    RULES = (needs("warmup_steps", "warmup_fraction", None),)
 
     def warmup(self, total_steps: int) -> int:
         """Returns the number of warmup updates in a run of `total_steps` updates."""
@@ -71,7 +70,7 @@ Loss = Literal[
 
 
 @dataclasses.dataclass(frozen=True)
-class GridConfig(Section):
+class GridConfig(Section, name="grid"):
     """The settings of a sweep.
 
     Attributes:
@@ -88,43 +87,19 @@ class GridConfig(Section):
     dev_percent: Annotated[float, Range(above=0, below=100)] = 10.0
     classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
 
-    SECTION: ClassVar = "grid"
-    RULES: ClassVar = (("learning_rates", bool, "numbers"), ("seeds", bool, "numbers"))
+    RULES = (("learning_rates", bool, "numbers"), ("seeds", bool, "numbers"))
 
 
 STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
-# Fields that must keep their defaults with a kind of label.
-NOT_CLASSES = ("label_smoothing", "fewshot_every")
-UNUSED: dict[str, tuple[str, ...]] = {
-    "labels": NOT_CLASSES,
-    "numbers": (*NOT_CLASSES, "balance", "calibrate", "model.labels"),
-    "masks": (
-        *(*NOT_CLASSES, "balance", "calibrate", "distill.teacher", "cache_features"),
-        *("augment.randaugment_layers", "augment.policy", "augment.erasing"),
-        *("augment.mixup_alpha", "augment.cutmix_alpha", "model.labels"),
-    ),
-}
-UNUSED["boxes"] = (*UNUSED["masks"], "augment.rotation_degrees")
-UNUSED["masks"] += ("model.patch_keep_rate", "patch_keep_rates")  # each patch has pixels
-NO_TEXTS = ("lora.rank", "pretext.objective", "distill.teacher", "model.head_bias")
-# Fields that change features between epochs, or need the frozen layers again.
-CHANGING = (
-    *("distribution", "fewshot_every", "watch_every", "patch_keep_rates", "pretext.objective"),
-    *("lora.rank", "distill.teacher", "optimizer.layer_decay"),
-    *(f"model.{name}_rate" for name in ("dropout", "attention_dropout", "stochastic_depth")),
-    "model.patch_keep_rate",
-    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.flip"),
-    *("augment.crop", "augment.randaugment_layers", "augment.policy", "augment.color_jitter"),
-    *("augment.erasing", "augment.mixup_alpha", "augment.cutmix_alpha"),
-)
+_DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
 
 
 def _suits_teacher(teacher, kind, task, loss):
-    return not teacher or kind == "features" or (task in CLASSES and loss != "sigmoid")
+    return not teacher or kind == "features" or (task in ("auto", "classes") and loss != "sigmoid")
 
 
-CLASSES = ("auto", "classes")
-_DIVIDED = (lambda value, by: (value or 0) % by == 0, "the second must divide the first")
+_of_objects = lambda crop, task: crop != "objects" or task in ("auto", "boxes")
+_of_classes = lambda *values: values != ("sigmoid", "classes", "weights")
 RULES: tuple[Rule, ...] = (
     ("folds", lambda folds: folds != 1, "0 or at least 2"),
     (("epochs", "total_steps"), *ONE_OF_TWO),
@@ -133,22 +108,10 @@ RULES: tuple[Rule, ...] = (
     *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
     needs("label_smoothing", "loss", None, "softmax"),
     (("calibrate", "data.dev_percent"), *NEEDS),
-    (
-        ("calibrate", "sweep"),
-        ONE_OF_TWO[0],
-        "the last runs of a sweep train on all images, which leaves none to calibrate on",
-    ),
+    (("calibrate", "sweep"), ONE_OF_TWO[0], "a sweep's last runs leave no images to calibrate on"),
     (("lora.rank", "model.weights"), *NEEDS),
-    (
-        ("augment.crop", "task"),
-        lambda crop, task: crop != "objects" or task in ("auto", "boxes"),
-        "crops of objects need task boxes",
-    ),
-    (
-        ("loss", "task", "balance"),
-        lambda *values: values != ("sigmoid", "classes", "weights"),
-        "weights of classes need loss softmax, focal or logit_adjusted",
-    ),
+    (("augment.crop", "task"), _of_objects, "crops of objects need task boxes"),
+    (("loss", "task", "balance"), _of_classes, "weights of classes need another loss"),
     (
         ("distill.teacher", "distill.kind", "task", "loss"),
         _suits_teacher,
@@ -156,11 +119,6 @@ RULES: tuple[Rule, ...] = (
         "give distill.kind=features, and train the head in a second run",
     ),
     needs("cache_features", "balance", "none", "weights"),  # an epoch reads features once
-    (
-        ("cache_features", "optimizer.freeze"),
-        lambda cached, freeze: not cached or freeze,
-        'the first needs frozen layers, such as ["[!h]*"] for all but the head',
-    ),
 )
 
 
@@ -270,7 +228,7 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     grid: GridConfig = GridConfig()
 
-    RULES: ClassVar = RULES
+    RULES = RULES
 
     def __post_init__(self):
         if self.epochs is None:
@@ -280,15 +238,9 @@ class Config(Section):
             losses = KINDS[self.task].losses
             rule = f"{' or '.join(losses)} with `task` {self.task}"
             check_rules(self, None, [("loss", losses.__contains__, rule)])
-        excluded = [*self.pretext.excluded(), *self.distill.excluded()]
-        if self.cache_features:
-            excluded.append((CHANGING, "`cache_features`, which computes all features once"))
-        if self.model.labels:
-            excluded.append((NO_TEXTS, "`model.labels`"))
-        if self.task in UNUSED:
-            excluded.append((UNUSED[self.task], f"`task` {self.task}"))
-        for names, where in excluded:
-            check_defaults(self, names, where)
+        for applies, names, where in _excluded(self):
+            if applies:
+                check_defaults(self, names.split(), where)
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self.model)
@@ -296,8 +248,7 @@ class Config(Section):
     @property
     def learns_labels(self) -> bool:
         """Whether the run trains a head for the labels of its data set."""
-        alone = self.distill.is_active and not self.distill.needs_labels
-        return not self.pretext.is_active and not alone
+        return not self.pretext.is_active and not self.distill.is_of_features
 
     def complete_task(self, kind: Any) -> "Config":
         """Returns this configuration with the kind of a data set's labels and with a loss.
@@ -331,6 +282,64 @@ class Config(Section):
             eval_every=self.eval_every or whole(1),
             checkpoint_every=self.checkpoint_every or whole(1),
         )
+
+
+# Fields that must keep their defaults with other fields, as `_excluded` says.
+LABELS = "loss balance calibrate label_smoothing sweep folds patience"
+MIXED = "augment.mixup_alpha augment.cutmix_alpha"
+KEEP_RATES = "model.patch_keep_rate patch_keep_rates"
+VIEWS = (
+    "augment.rotation_degrees augment.scale augment.shift augment.crop augment.randaugment_layers "
+    "augment.policy augment.color_jitter augment.erasing"
+)
+NO_CLASSIFIER = f"{LABELS} {MIXED} watch_every model.representation_size lora.rank"
+DINO = (
+    f"{VIEWS} optimizer.ema_decay optimizer.layer_decay optimizer.freeze patch_keep_rates "
+    "pretext.target pretext.corrupt"
+)
+MATCHED = "distill.distance distill.patches"
+ANSWERS = "distill.kind distill.teacher_variant distill.weight distill.temperature"
+# These change features between epochs, or need the frozen layers again.
+CHANGING = (
+    "distribution fewshot_every watch_every pretext.objective lora.rank distill.teacher "
+    "model.dropout_rate model.attention_dropout_rate model.stochastic_depth_rate "
+    f"{KEEP_RATES} {VIEWS} {MIXED} augment.flip optimizer.layer_decay"
+)
+NO_TEXTS = "lora.rank pretext.objective distill.teacher model.head_bias"
+NOT_CLASSES = "label_smoothing fewshot_every"
+NOT_VECTORS = (
+    f"{NOT_CLASSES} {MIXED} balance calibrate distill.teacher cache_features model.labels "
+    "augment.randaugment_layers augment.policy augment.erasing"
+)
+UNUSED = {
+    "labels": NOT_CLASSES,
+    "numbers": f"{NOT_CLASSES} balance calibrate model.labels",
+    "masks": f"{NOT_VECTORS} {KEEP_RATES}",  # each patch has pixels
+    "boxes": f"{NOT_VECTORS} augment.rotation_degrees",
+}
+
+
+def _excluded(config: Config) -> tuple[tuple[Any, Any, str], ...]:
+    """Whether some fields must keep their defaults, these fields, and what requires it."""
+    pretext, distill, task = config.pretext, config.distill, config.task
+    objective, kind = f"`pretext.objective` {pretext.objective}", f"`distill.kind` {distill.kind}"
+    return (
+        (pretext.is_active, NO_CLASSIFIER, f"{objective}, which trains no classifier"),
+        (pretext.is_dino, DINO, f"{objective}, which has its own views and averages"),
+        (not distill.teacher, f"{ANSWERS} {MATCHED}", "no `distill.teacher`"),
+        (distill.teacher, "pretext.objective lora.rank", "`distill.teacher`"),
+        (distill.kind != "features", MATCHED, kind),
+        (distill.kind != "soft", "distill.temperature", kind),
+        (
+            distill.is_of_features,
+            f"{LABELS} distill.weight model.head_bias",
+            f"{kind}, which uses no labels",
+        ),
+        (distill.patches, KEEP_RATES, "`distill.patches`, which needs all patches"),
+        (config.cache_features, CHANGING, "`cache_features`, which computes all features once"),
+        (config.model.labels, NO_TEXTS, "`model.labels`"),
+        (task in UNUSED, UNUSED.get(task), f"`task` {task}"),
+    )
 
 
 def addresses_of(config: Config) -> list[str]:

@@ -270,7 +270,7 @@ def check_defaults(run: Any, names: Collection[str], where: str) -> None:
         ValueError: If a field has another value. The message names all such fields.
     """
     here, default = (
-        {name: operator.attrgetter(name)(x) for name in names} for x in (run, type(run)())
+        {name: operator.attrgetter(name)(x) for name in names} for x in (run, type(run))
     )
     if changed := [name for name in here if here[name] != default[name]]:
         shown = lambda value: value if isinstance(value, str) else json.dumps(value)
@@ -311,6 +311,7 @@ def read_json(
     path: str | os.PathLike,
     kind: Any = dict,
     remedy: str = "",
+    largest_bytes: int = LARGEST_JSON_BYTES,
     names: Collection[str] | None = None,
 ) -> Any:
     """Reads a JSON file, and checks its types and its checksums, if any.
@@ -319,6 +320,7 @@ def read_json(
         path: The file.
         kind: The type of the content, as in `parse_json`.
         remedy: Advice for a damaged or missing file, for the message.
+        largest_bytes: The size above which the file is refused.
         names: The names to keep in objects, which saves the memory of the others; None for all.
 
     Returns:
@@ -338,10 +340,10 @@ def read_json(
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
     try:
-        text = read_bounded(path, LARGEST_JSON_BYTES)
+        text = read_bounded(path, largest_bytes)
     except ValueError as error:
         raise _damaged(name, error, remedy) from error
-    return parse_json(text, name, kind, remedy, names)
+    return parse_json(text, name, kind, remedy, largest_bytes, names)
 
 
 def with_checksums(record: dict[str, Any]) -> dict[str, Any]:
@@ -358,6 +360,7 @@ def parse_json(
     name: str,
     kind: Any = dict,
     remedy: str = "",
+    largest_bytes: int = LARGEST_JSON_BYTES,
     names: Collection[str] | None = None,
 ) -> Any:
     """Reads JSON from text, and checks the types of its values.
@@ -369,6 +372,7 @@ def parse_json(
             on; a `TypedDict`, which allows other keys as well; or a dataclass, for all or some of
             its fields. An integer also counts as a `float`, and a list as a `tuple`.
         remedy: Advice for damaged text, for the message.
+        largest_bytes: As in `read_json`.
         names: As in `read_json`.
 
     Raises:
@@ -380,8 +384,8 @@ def parse_json(
             ...
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
-    if len(text) > LARGEST_JSON_BYTES:
-        reason = f"its {len(text)} bytes are more than {LARGEST_JSON_BYTES}"
+    if len(text) > largest_bytes:
+        reason = f"its {len(text)} bytes are more than {largest_bytes}"
         raise _damaged(name, reason, remedy)
     try:
         content = load_once(text.decode("utf-8") if isinstance(text, bytes) else text, names)
