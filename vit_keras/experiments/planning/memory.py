@@ -12,6 +12,7 @@ differently, and reports its own memory (`compiled_memory`).
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import keras
 
@@ -28,8 +29,7 @@ FLOAT32 = 4  # bytes
 ITEMSIZE = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
 
 
-@dataclasses.dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Bytes of one layer's activations between its forward and its backward pass.
 
     Attributes:
@@ -106,7 +106,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
                 size = images * itemsize * (math.prod(shape[1:]) + results) if products else 0
                 row = Kept(size, size)
             # The gradients are one array, no matter how often the layer is called.
-            yield dataclasses.replace(row, gradients=0 if number else gradients)
+            yield row._replace(gradients=0 if number else gradients)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,13 +183,16 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
     rows = list(kept(model, state.images, itemsize))
     copies = _copies(model, config, devices if config.shard_state else 1, itemsize)
     holds = devices > 1 or config.optimizer.grad_norm_clip is not None
-    return dataclasses.replace(
-        state,
-        copies=copies,
-        activations=sum(row.between for row in rows),
-        gradients=(sum if holds else max)(row.gradients for row in rows),
-        step=copies + _backward(rows, holds),
-    )
+    activations = remaining = sum(row.between for row in rows)
+    peak = gradients = 0.0
+    for row in reversed(rows):  # the backward pass
+        again = row.bytes - row.between  # computed a second time
+        peak = max(peak, remaining + again + row.workspace + gradients + row.gradients)
+        remaining -= row.between
+        gradients += row.gradients if holds else 0
+    gradients = gradients if holds else max(row.gradients for row in rows)
+    step = {"copies": copies, "activations": activations, "gradients": gradients}
+    return dataclasses.replace(state, **step, step=copies + peak)
 
 
 def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
@@ -281,14 +284,3 @@ def _copies(model, config, replicas, itemsize):
 
     again = [size(block) for block in repeated_blocks(model)]
     return size(model) - sum(again) + max(again, default=0)
-
-
-def _backward(rows: list[Kept], holds: bool) -> float:
-    """Returns the peak of activations and gradients, from the last layer to the first."""
-    activations, gradients, most = sum(row.between for row in rows), 0.0, 0.0
-    for row in reversed(rows):
-        again = row.bytes - row.between  # what the backward pass computes a second time
-        most = max(most, activations + again + row.workspace + gradients + row.gradients)
-        activations -= row.between
-        gradients += row.gradients if holds else 0
-    return most
