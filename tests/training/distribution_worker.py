@@ -78,15 +78,15 @@ def one_run(folder, arguments):
     run(["train", *arguments, "--workdir", str(folder / "stopped")])
 
 
-def lose_chief(folder, arguments, on_step=callbacks.StateSaver.on_step):
+def lose_chief(folder, arguments, on_update=callbacks.RunCallbacks.on_update):
     """A run whose process 0 receives SIGKILL after update 11, between two checkpoints."""
 
-    def die_or_go_on(saver, logs):
-        if saver.step == 11 and saver.topology.is_chief:
+    def die_or_go_on(watch):
+        if watch.step == 11 and watch.topology.is_chief:
             os.kill(os.getpid(), signal.SIGKILL)
-        on_step(saver, logs)
+        on_update(watch)
 
-    with mock.patch.object(callbacks.StateSaver, "on_step", die_or_go_on):
+    with mock.patch.object(callbacks.RunCallbacks, "on_update", die_or_go_on):
         one_run(folder, arguments)
 
 

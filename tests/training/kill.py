@@ -59,7 +59,7 @@ def watch(kind, at, folder):
 
     events = {
         "batch": (keras.callbacks.CallbackList, "on_train_batch_begin"),
-        "update": (callbacks.CallbackList, "on_train_batch_end"),
+        "update": (callbacks.RunCallbacks, "on_train_batch_end"),
         "evaluation": (keras.callbacks.CallbackList, "on_test_batch_end"),
         "flush": (os, "fsync"),
         "rename": (os, "replace"),

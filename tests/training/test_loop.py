@@ -37,12 +37,12 @@ def signaled(number, batch, method):
         if len(seen) == batch:
             signal.raise_signal(number)
 
-    Raising = type("Raising", (callbacks.RestoreFitState,), {method: call})
+    Raising = type("Raising", (callbacks.RunCallbacks,), {method: call})
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(callbacks, "RestoreFitState", Raising)
+            patch.setattr(callbacks, "RunCallbacks", Raising)
             yield
         assert signal.getsignal(signal.SIGTERM) is handlers[signal.SIGTERM]
     finally:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import pathlib
 
 import keras
 import ml_dtypes
@@ -13,10 +12,9 @@ from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
 from vit_keras.experiments.run_model import initial_model
 from vit_keras.models import HybridViT, VisionTransformer
-from vit_keras.runs import Run
 from vit_keras.support.keras_internals import averages_of
 from vit_keras.training import WarmupDecay, build_optimizer, freeze
-from vit_keras.training.callbacks import PatchKeepRates
+from vit_keras.training.callbacks import use_keep_rate
 from vit_keras.training.optimizers import num_blocks, rate_multiplier
 
 
@@ -270,12 +268,6 @@ def test_what_stands_before_the_blocks_is_the_first_layer():
         assert layers == {0.0625: first, **blocks, 1.0: last}
 
 
-def run(*rates, **fields):
-    sizes = {"total_steps": 12, "eval_every": 2, **fields}
-    model = ModelConfig(patch_keep_rate=0.5)
-    return Run(pathlib.Path(), Config(batch=4, patch_keep_rates=rates, model=model, **sizes))
-
-
 def sparse_model():
     vit = VisionTransformer(12, 4, 8, 1, 2, 16, 3, patch_keep_rate=0.5, seed=2)  # 9 patches
     vit.compile(keras.optimizers.SGD(0.1), "mse")
@@ -288,7 +280,11 @@ def test_training_continues_with_the_next_rate(rng):
     y = rng.normal(size=(8, 3)).astype("float32")
     options = {"batch_size": 4, "shuffle": False, "verbose": 0}
     changed, by_hand = sparse_model(), sparse_model()
-    watch = [PatchKeepRates(run(0.3, 1.0, total_steps=4))]
+    model = ModelConfig(patch_keep_rate=0.5)
+    steps = {"total_steps": 4, "eval_every": 2}
+    config = Config(batch=4, patch_keep_rates=(0.3, 1.0), model=model, **steps)
+    choose = lambda epoch, logs: use_keep_rate(changed, config, epoch)
+    watch = [keras.callbacks.LambdaCallback(on_epoch_begin=choose)]
     changed.fit(x, y, epochs=2, callbacks=watch, **options)
     for rate in (0.3, 1.0):
         by_hand.get_layer("patch_dropout").keep_rate = rate

@@ -82,7 +82,7 @@ DAMAGE = {
 def test_damaged_metrics_are_refused_and_none_is_lost(tmp_path):
     """Of a complete run, and of one that was killed in its last evaluation."""
 
-    class Dying(callbacks.Recorder):
+    class Dying(callbacks.RunCallbacks):
         def on_test_begin(self, logs=None):
             super().on_test_begin(logs)
             if self.step == 12:
@@ -90,7 +90,7 @@ def test_damaged_metrics_are_refused_and_none_is_lost(tmp_path):
 
     _, _, expected = small_run(tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(callbacks, "Recorder", Dying)
+        patch.setattr(callbacks, "RunCallbacks", Dying)
         small_run(tmp_path / "killed")
     for folder in (tmp_path / "whole", tmp_path / "killed"):
         path = folder / "metrics.json"

@@ -76,13 +76,10 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     randomize(model, rng, scale=1.0)
     pictures = rng.normal(size=(2, 8, 8, 1)).astype("float32")
     run = Run(tmp_path, small_config(tmp_path, watch_every=2))
-    recorder = types.SimpleNamespace(run=run, rows=[], step=0)
-    board = TensorBoard(recorder, [(pictures, None)])
-    board.set_model(model)
-    board.on_train_begin()
-    for step in (3, 6, 9):
-        recorder.rows.append({"step": step, "loss": 1.0})
-        board.on_epoch_end(0)
+    board = TensorBoard(run, model, [(pictures, None)])
+    rows = [{"step": step, "loss": 1.0} for step in (3, 6, 9)]
+    for count in (1, 2, 3):
+        board.write(rows[:count])
     shown = events(tmp_path / "tensorboard" / "train")["attention/0"]
     assert list(shown) == [6]  # every second evaluation
     maps = to_numpy(models.attention_maps(model)(pictures)).astype("float64")

@@ -3,7 +3,6 @@
 TensorBoard's files and the callbacks of MLflow and W&B get each epoch's row too.
 """
 
-import contextlib
 import dataclasses
 import io
 import json
@@ -20,6 +19,7 @@ from vit_keras.models import attention_maps, attention_rollout, patch_grid, task
 from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
+from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
@@ -28,6 +28,8 @@ from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metri
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
 from vit_keras.training.set_prediction import SetPrediction
 from vit_keras.training.topologies import ALONE, Topology
+
+PICTURES = 8  # in TensorBoard
 
 
 def compile_model(model: keras.Model, config) -> None:
@@ -144,56 +146,70 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     topology.prepare(model)
     if config.on_nan == "rollback" and start == 0:  # the checkpoint to go back to
         checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
-    recorder = callbacks.Recorder(run, start, topology)
-    ended = start >= config.total_steps or runs.out_of_patience(recorder.rows, config.patience)
-    due = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
-    due = due and (not recorder.rows or recorder.rows[-1]["step"] != start)  # the run stopped
+    rows = _recorded_rows(run, start, topology)
+    ended = start >= config.total_steps or runs.out_of_patience(rows, config.patience)
+    at_end = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
+    due = at_end and (not rows or rows[-1]["step"] != start)  # the run stopped
     if ended and not due:
-        return recorder.rows
-    progress, shown = callbacks.Progress(recorder), []
+        return rows
+    board = labels = None
     if topology.is_chief:
         first = None if start or config.cache_features else next(iter(batches(0)))
-        shown = [progress, *_boards(recorder, validation, first)]
-    signals, thread = callbacks.StopSignals(), checkpoints.CheckpointWriter()
-    with signals.collected(), contextlib.closing(progress), thread as writer:
-        loss_check = callbacks.StopOnNonFinite(run, start)
-        watching = [
-            callbacks.RestoreFitState(run, start, model, topology),
-            loss_check,
-            callbacks.EvaluateAverage(),
-            callbacks.PatchKeepRates(run),
-            *more_callbacks,
-            recorder,
-            *shown,
-            callbacks.StateSaver(recorder, loss_check, signals, writer),
-        ]
-        batches_from = lambda number: topology.batches(batches(number))
-        plain = config.learns_labels and not config.distill.is_active
-        if plain and task_of(model).kind in OF_ALL_OUTPUTS:  # not a sum over batches
-            labels = EvaluateLabels(model, config, validation, topology, watching)
-            watching, validation = [labels, *watching], None
-        else:
-            validation = topology.batches(validation)
+        if config.watch_every or extras.is_installed("tensorboard"):
+            board = TensorBoard(run, model, validation, first)
+        if config.tracker != "none":
+            more_callbacks = [*more_callbacks, TRACKERS[config.tracker](run)]
+    plain = config.learns_labels and not config.distill.is_active
+    if plain and task_of(model).kind in OF_ALL_OUTPUTS:  # not a sum over batches
+        labels, validation = EvaluateLabels(model, config, validation, topology), None
+    else:
+        validation = topology.batches(validation)
+    with (
+        callbacks.stop_signals() as signals,
+        _progress_bar(config, start, topology) as bar,
+        checkpoints.CheckpointWriter() as writer,
+    ):
+        parts = {"signals": signals, "writer": writer, "bar": bar, "board": board, "labels": labels}
+        watch = callbacks.RunCallbacks(model, run, rows, start, topology, more_callbacks, **parts)
         if due:
-            _evaluate(model, (start - 1) // config.eval_every, watching, validation)
-        _fit(model, run, recorder, watching, batches_from, validation)
-    return recorder.rows
+            _evaluate(model, (start - 1) // config.eval_every, watch, validation)
+        _fit(model, run, watch, lambda number: topology.batches(batches(number)), validation)
+    return rows
 
 
-def _evaluate(model, epoch, watching, validation):
+def _progress_bar(config, start, topology):
+    """A bar of images, shown by the chief if standard error is a terminal."""
+    total, done = config.total_steps * config.batch, start * config.batch
+    shown = {"unit": " images", "unit_scale": True, "mininterval": 1.0}
+    hidden = None if topology.is_chief else True  # None: unless it is a terminal
+    return extras.require("tqdm").tqdm(total=total, initial=done, disable=hidden, **shown)
+
+
+def _recorded_rows(run, start, topology):
+    """The run's rows up to the checkpoint of update `start`; none of those it had may be lost."""
+    path = run.checkpoints / f"step_{start:09d}" / "meta.json"
+    meta = read_json(path) if path.exists() else {}
+    runs.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
+    rows = runs.read_rows(run.folder, meta.get("rows", 0))
+    rows = [row for row in rows if row["step"] <= start]
+    if rows and topology.is_chief:
+        runs.write_rows(run.folder, rows)
+    return rows
+
+
+def _evaluate(model, epoch, watch, validation):
     """Ends an epoch whose updates are done, as `fit` does."""
-    watching = callbacks.CallbackList(watching, add_history=True, model=model)
-    watching.on_train_begin()
-    watching.on_epoch_begin(epoch)
+    watch.on_train_begin()
+    watch.on_epoch_begin(epoch)
     logs = model.get_metrics_result()
     if validation is not None:
-        held_out = model.evaluate(validation, callbacks=watching, verbose=0, return_dict=True)
+        held_out = model.evaluate(validation, callbacks=watch, verbose=0, return_dict=True)
         logs |= {f"val_{name}": value for name, value in held_out.items()}
-    watching.on_epoch_end(epoch, logs)
-    watching.on_train_end(logs)
+    watch.on_epoch_end(epoch, logs)
+    watch.on_train_end(logs)
 
 
-def _fit(model, run, recorder, watching, batches_from, validation):
+def _fit(model, run, watch, batches_from, validation):
     """Calls `fit` until the last update, or until the run stops early.
 
     The first call finishes an epoch that has begun, the next one trains the whole epochs, and the
@@ -201,8 +217,8 @@ def _fit(model, run, recorder, watching, batches_from, validation):
     """
     total, every = run.config.total_steps, run.config.eval_every
     accumulated = run.config.optimizer.accumulation_steps
-    while recorder.step < total and not model.stop_training:
-        start = recorder.step
+    while watch.step < total and not model.stop_training:
+        start = watch.step
         epoch, steps = start // every, min(every - start % every, total - start)
         epochs = (total - start) // every if steps == every else 1
         model.fit(
@@ -211,7 +227,7 @@ def _fit(model, run, recorder, watching, batches_from, validation):
             epochs=epoch + epochs,
             steps_per_epoch=steps * accumulated,
             validation_data=validation,
-            callbacks=callbacks.CallbackList(watching, add_history=True, model=model),
+            callbacks=watch,
             shuffle=False,  # the pipeline has already shuffled
             verbose=0,
         )
@@ -235,68 +251,48 @@ def _record_rollback(run, rollbacks, error):
     print(f"{error}: going back to {last}")
 
 
-PICTURES = 8
-
-
-def _boards(recorder, validation, batch):
-    """Yields the callbacks of TensorBoard, if installed, and of the run's `tracker`, if any."""
-    config = recorder.run.config
-    if config.watch_every:
-        extras.check("tensorboard")
-    if extras.is_installed("tensorboard"):
-        yield TensorBoard(recorder, validation, batch)
-    if config.tracker != "none":
-        yield TRACKERS[config.tracker](recorder.run)
-
-
-class TensorBoard(keras.callbacks.Callback):
+class TensorBoard:
     """Writes each recorded row to `tensorboard/train` and `tensorboard/validation`.
 
     Every `watch_every` evaluations (0 for never), it also draws the attention rollout of the first
     held-out pictures.
 
     Args:
-        recorder: The callback that records the rows; it must run earlier in the list.
+        run: The run.
+        model: The model, which may have a class token.
         validation: The held-out batches.
         batch: Training data, whose images `(B, H, W, C)`, or the first view of each, are shown
             once, at the beginning of a run.
     """
 
-    def __init__(self, recorder: callbacks.Recorder, validation, batch=None):
-        super().__init__()
-        self.recorder, folder = recorder, recorder.run.folder / "tensorboard"
-        self.watch_every = recorder.run.config.watch_every
-        self.validation, self.batch = validation, batch
+    def __init__(self, run: Run, model: keras.Model, validation, batch=None):
+        self.every = run.config.watch_every
+        folder = run.folder / "tensorboard"
         self.train, self.held_out = (EventFile(folder / name) for name in ("train", "validation"))
-
-    def on_train_begin(self, logs=None):
-        if self.watch_every and not hasattr(self, "maps"):
-            self.maps = attention_maps(self.model)
-            self.pictures = np.array(next(iter(self.validation))[0][:PICTURES])
-        if self.batch is not None:
-            images = keras.tree.flatten(self.batch)[0][:PICTURES]
+        if self.every:
+            self.maps, self.grid = attention_maps(model), patch_grid(model)
+            self.pictures = np.array(next(iter(validation))[0][:PICTURES])
+        if batch is not None:
+            images = keras.tree.flatten(batch)[0][:PICTURES]
             images = to_unit(images if len(images.shape) == 4 else images[:, 0])
-            self.train.write_images(self.recorder.step, "augmented", images)
-            self.batch = None
+            self.train.write_images(0, "augmented", images)
 
-    def on_epoch_end(self, epoch, logs=None):
-        row = dict(self.recorder.rows[-1])
+    def write(self, rows: list[dict[str, float]]) -> None:
+        """Writes the last row and, if it is due, the attention."""
+        row = dict(rows[-1])
         step = int(row.pop("step"))
         held_out = {name[4:]: value for name, value in row.items() if name.startswith("val_")}
         trained = {name: value for name, value in row.items() if not name.startswith("val_")}
         self.train.write_numbers(step, trained)
         self.held_out.write_numbers(step, held_out)
-        if self.watch_every and len(self.recorder.rows) % self.watch_every == 0:
-            self._write_attention(step)
-
-    def _write_attention(self, step):
-        maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
-        heat = attention_rollout(maps)[:, 0]  # the first token represents the image
-        heat = heat[:, -np.prod(patch_grid(self.model)) :]  # without a class token
-        heat = to_unit(heat.reshape(-1, *patch_grid(self.model), 1))  # (B, h, w, 1)
-        heat = keras.ops.image.resize(heat, self.pictures.shape[1:3], data_format="channels_last")
-        images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
-        self.train.write_images(step, "attention", images)
+        if self.every and len(rows) % self.every == 0:
+            maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
+            heat = attention_rollout(maps)[:, 0]  # the first token represents the image
+            heat = heat[:, -np.prod(self.grid) :]  # without a class token
+            heat, size = to_unit(heat.reshape(-1, *self.grid, 1)), self.pictures.shape[1:3]
+            heat = keras.ops.image.resize(heat, size, data_format="channels_last")
+            images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
+            self.train.write_images(step, "attention", images)
 
 
 class EventFile:

@@ -87,32 +87,30 @@ class PixelAccuracy(MeanIoU):
         return ops.trace(self.total_cm) / ops.maximum(ops.sum(self.total_cm), 1e-12)
 
 
-class EvaluateLabels(keras.callbacks.Callback):
-    """Adds `val_loss` and an average precision to the logs; replaces the validation of `fit`.
+class EvaluateLabels:
+    """Computes `val_loss` and an average precision at the end of an epoch, in place of `fit`.
 
     The precision is `val_average_precision` for labels, and COCO's `val_ap` for boxes. The metrics
     of `fit` are sums over batches and replicas, which can only estimate an average precision. This
-    callback evaluates the model with a metric that keeps the targets and outputs of all replicas,
-    in float32, and computes both figures from them. It must come before `callbacks`.
+    object evaluates the model with a metric that keeps the targets and outputs of all replicas, in
+    float32, and computes both figures from them.
 
     Args:
         model: The compiled model.
         config: The run's `Config`.
         validation: The held-out batches, or this process's share of them.
         topology: The devices and processes of the run.
-        callbacks: The other callbacks of the run, which follow the evaluation.
     """
 
-    def __init__(self, model: keras.Model, config, validation, topology: Topology, callbacks):
-        super().__init__()
-        self.callbacks, self.topology = callbacks, topology
-        self.loss = build_loss(config, task_of(model))
+    def __init__(self, model: keras.Model, config, validation, topology: Topology):
+        self.task, self.topology = task_of(model), topology
+        self.loss = build_loss(config, self.task)
         self.validation = topology.batches(validation)
         images = len(validation) * config.batch_eval // topology.process_count
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
             outputs = tuple(model.output.shape[1:])
-            is_boxes = task_of(model).kind == "boxes"  # whose targets have as many rows as outputs
+            is_boxes = self.task.kind == "boxes"  # whose targets have as many rows as outputs
             self.shapes = (outputs[0], box_metrics.COLUMNS) if is_boxes else outputs, outputs
             self.rows = _Rows(images, self.shapes)
             self.judge.compile(
@@ -125,20 +123,17 @@ class EvaluateLabels(keras.callbacks.Callback):
         build_metrics(self.judge, self.shapes[0], model.output.dtype)
         skip_building(self.judge)
 
-    def on_epoch_end(self, epoch, logs=None):
-        self.model.stop_evaluating = False
-        callbacks = keras.callbacks.CallbackList([self, *self.callbacks])
+    def evaluate(self, callbacks: keras.callbacks.CallbackList | None = None) -> dict[str, float]:
+        """Evaluates the weights; `callbacks` follow the evaluation, and may stop it."""
         self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
         counts, rows = self.topology.read_replicas(self.rows.variables)
         kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])
-        weights, task = kept[:, -1], task_of(self.model)
+        weights = kept[:, -1]
         columns = np.split(kept[:, :-1], [math.prod(self.shapes[0])], axis=1)
         columns = [x.reshape(-1, *shape) for x, shape in zip(columns, self.shapes)]
-        logs["val_loss"] = to_float(self.loss(*columns, weights))
-        logs[f"val_{task.row.metric}"] = OF_ALL_OUTPUTS[task.kind](*columns, weights)
-
-    def on_test_batch_end(self, batch, logs=None):
-        self.judge.stop_evaluating = self.model.stop_evaluating
+        figure = OF_ALL_OUTPUTS[self.task.kind](*columns, weights)
+        loss = to_float(self.loss(*columns, weights))
+        return {"val_loss": loss, f"val_{self.task.row.metric}": figure}
 
 
 class _Rows(keras.metrics.Metric):
