@@ -18,7 +18,7 @@ from tests.weights.transformers_models import (
     vector,
 )
 from vit_keras import weights
-from vit_keras.models import Preprocessing, with_image_size
+from vit_keras.models import Preprocessing, VisionTransformer, with_image_size
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.on("torch")
@@ -257,6 +257,14 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
     write_config(tmp_path, {**read_config(tmp_path), **changes})
     with pytest.raises(ValueError, match="(?s)" + message):
         vit_keras.open(tmp_path)
+
+
+def test_registers_that_the_model_lacks_are_not_left_out(tmp_path):
+    written(tmp_path, "dinov3")
+    options = {"layer_scale": 1.0, "rope": {"centered": True}, "position_embedding": "none"}
+    model = VisionTransformer(16, 4, 24, 2, 3, 40, num_classes=None, qkv_bias="qv", **options)
+    with pytest.raises(ValueError, match=r"register_tokens.*\(1, 4, 24\).*\(1, 0, 24\)"):
+        weights.load(model, tmp_path)
 
 
 def test_labels_are_in_the_configuration_that_holds_both_towers(tmp_path):

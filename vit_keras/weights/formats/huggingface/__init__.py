@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import re
 
+import numpy as np
+
 from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.resizing import resize_relative_table
@@ -60,8 +62,6 @@ BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 def _unused(arch, row, names):
     """Returns the tensors that the class of a file holds but does not use."""
     unused = []
-    if row.names.registers in names and not arch.options.num_registers:  # (1, 0, D)
-        unused.append(row.names.registers)
     if str(arch.options.boxes).startswith("texts"):
         unused.append("visual_projection.weight")
     if "classifier.weight" in names:
@@ -143,6 +143,8 @@ class HuggingFace(Format):
         rows, columns = configs.image_size_of(fields) or (1, 1)
         if rows != columns:
             result = [_transposed_table(link, arch, (rows, columns)) for link in result]
+        if row.names.registers in names and not arch.options.num_registers:
+            result.append(constant(row.names.registers, np.zeros((1, 0, arch.hidden_size))))
         return [*result, unread(_unused(arch, row, names))]
 
     def infer(self, shapes, config):
