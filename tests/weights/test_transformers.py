@@ -248,8 +248,8 @@ def test_each_family_gets_its_own_processor(tmp_path, name, fraction, processor,
         ("vit", {"model_type": "swin"}, "`model_type` must be one of.*model_type='swin'"),
         ("vit", {"hidden_act": "quick"}, "`hidden_act` must be one of 'gelu'.*hidden_act='quick'"),
         ("dinov3 gated", {"hidden_act": "gelu"}, "'silu', 'swish'. Received: hidden_act='gelu'"),
-        ("dinov3 gated", {"value_bias": False}, r"a bias=\('query', 'key'\)"),
-        ("registers", {"num_register_tokens": 2}, r"register_tokens.*\(1, 4, 24\).*\(1, 2, 24\)"),
+        ("dinov3 gated", {"value_bias": False}, "value_bias is False in config.json, True in"),
+        ("registers", {"num_register_tokens": 2}, "num_register_tokens is 2 in config.json, 4 in"),
     ],
 )
 def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name, changes, message):

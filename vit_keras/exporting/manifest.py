@@ -15,7 +15,7 @@ from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 from vit_keras.runtimes import NOTE, NOTE_KEY, SAVED_MODEL, format_of
 from vit_keras.support.files import sha256
-from vit_keras.weights.formats.huggingface.config import labels_of, write_processor
+from vit_keras.weights.formats.huggingface import labels_of, write_processor
 
 
 def describe_file(path: pathlib.Path) -> dict:

@@ -42,6 +42,11 @@ def pairs(text: str) -> dict[str, Any]:
     return dict(pair.split("=") for pair in text.split())
 
 
+def per_channel(values: tuple[float, ...], channels: int) -> list[float]:
+    """Returns a mean or std with a value for each channel, as configurations hold it."""
+    return list(values) * (channels if len(values) == 1 else 1)
+
+
 # What projects call the forms of GELU.
 GELUS = pairs(
     "gelu=exact gelu_python=exact gelu_new=tanh gelu_fast=tanh gelu_accurate=tanh "

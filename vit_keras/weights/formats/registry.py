@@ -13,7 +13,7 @@ from vit_keras.support.checks import listed
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import LEARNED, Format
-from vit_keras.weights.formats.huggingface.config import is_part
+from vit_keras.weights.formats.huggingface import is_part
 
 FORMATS: dict[str, Format] = {
     name: pkgutil.resolve_name(f"{__package__}.{place}")(name) for name, place in FILES.items()

@@ -346,6 +346,7 @@ class TensorNames(types.SimpleNamespace):
             "classifier": classifier,
             "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
             **({"position_embedding": "_".join(kinds) or "none"} if kinds != ["learned"] else {}),
+            **({"position_embedding_at": "every"} if names.positions_of_blocks in shapes else {}),
             **names.options(shapes),
         }
 

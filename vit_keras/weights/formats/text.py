@@ -10,13 +10,13 @@ import keras
 
 from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.common import check_choice
+from vit_keras.weights.formats import huggingface as hf
 from vit_keras.weights.formats import open_clip
 from vit_keras.weights.formats.base import Format, count_blocks
-from vit_keras.weights.formats.huggingface import config as configs
-from vit_keras.weights.formats.huggingface import model_types
+from vit_keras.weights.formats.huggingface.model_types import ClipVision
 from vit_keras.weights.formats.tensor_names import TensorNames
 
-TRANSFORMERS = model_types.ClipVision.names.replaced(
+TRANSFORMERS = ClipVision.names.replaced(
     "patches=embeddings.token_embedding norm=final_layer_norm head=head "
     "projection=text_projection.weight"
 )
@@ -75,7 +75,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "siglip": ("SiglipModel", SIGLIP),
     "siglip2": ("Siglip2Model", SIGLIP),
 }
-SIZES = {**configs.SIZES, "vocab_size": "vocab_size", "max_position_embeddings": "context_length"}
+SIZES = {**hf.SIZES, "vocab_size": "vocab_size", "max_position_embeddings": "context_length"}
 OPENAIS_END = 2  # with which transformers' CLIP takes the token of the largest id
 IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2VisionModel")
 
@@ -128,7 +128,7 @@ def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
         values = {**vars(arch), "image tower": tower, "logit_bias": bias}
         received = ", ".join(f"{key}={values[key]!r}" for key in held if not held[key])
         raise ValueError(f"transformers has no class for these two towers. Received: {received}")
-    text = configs.written_sizes(arch, SIZES) | {
+    text = hf.written_sizes(arch, SIZES) | {
         "model_type": f"{kind}_text_model",
         "eos_token_id": OPENAIS_END if arch.end_id is None else arch.end_id,
         "projection_size": arch.projection_dim,
@@ -167,7 +167,9 @@ class TransformersText(TextTower):
         sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
         fields.setdefault("projection_size", sizes["hidden_size"])
         projection = "projection_dim" if is_clip else "projection_size"
-        faults = configs.faults_of(fields, {**SIZES, projection: "projection_dim"}, sizes)
+        expected = {field: sizes[name] for field, name in SIZES.items()}
+        expected[projection] = sizes["projection_dim"]
+        faults = hf.faults_of(fields, expected)
         end = fields["eos_token_id"] if is_clip else None
         if is_clip and type(end) is not int:
             faults.append(f"eos_token_id is {end} instead of one whole number")
@@ -176,7 +178,7 @@ class TransformersText(TextTower):
         largest = config["model_type"] == "clip" and end == OPENAIS_END
         return sizes | {
             "num_heads": fields["num_attention_heads"],
-            "gelu": configs.gelu_of(fields),
+            "gelu": hf.gelu_of(fields),
             "layer_norm_epsilon": fields["layer_norm_eps"],
             "causal": is_clip,
             "pooling": "largest" if largest else "end" if is_clip else "last",

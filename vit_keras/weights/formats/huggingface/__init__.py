@@ -8,68 +8,346 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 import contextlib
 import dataclasses
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from vit_keras.layers.common import WITH_NO_OBJECT, changed_options, check_choice
+from vit_keras.layers import Rope
+from vit_keras.layers.common import (
+    WITH_NO_OBJECT,
+    ViTOptions,
+    changed_options,
+    check_choice,
+    pair,
+)
+from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
+from vit_keras.support.checks import listed
 from vit_keras.support.resizing import resize_relative_table
-from vit_keras.weights.formats.base import LEARNED, Format, covered_positions
-from vit_keras.weights.formats.huggingface import config as configs
+from vit_keras.support.tasks import CLASSES, Task
+from vit_keras.variants.families import CLIP, HALF, IMAGENET
+from vit_keras.weights.formats.base import (
+    GELUS,
+    LEARNED,
+    Format,
+    covered_positions,
+    pairs,
+    per_channel,
+)
+from vit_keras.weights.formats.huggingface.model_types import (
+    MODEL_TYPES,
+    NAFLEX,
+    ModelType,
+    by_names,
+    type_for,
+)
 from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
-# The prefixes of backbones in classes with a head.
-PREFIX = re.compile(
-    r"^((owlvit|owlv2)\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
-    r"vision_model)\.)?(model\.)?"
-)
-TABLE = "relative_position_bias"
-_PROJECTIONS = {
-    r"\.attention\.q_proj\.": ".attention.attention.query.",
-    r"\.attention\.k_proj\.": ".attention.attention.key.",
-    r"\.attention\.v_proj\.": ".attention.attention.value.",
-    r"\.attention\.o_proj\.": ".attention.output.dense.",
-}
-# By the beginning of names in memory: patterns, and their replacements on disk.
-IN_MEMORY = {
-    "layers.": {
-        r"^layers\.": "encoder.layer.",
-        **_PROJECTIONS,
-        r"\.mlp\.fc1\.": ".intermediate.dense.",
-        r"\.mlp\.fc2\.": ".output.dense.",
-        rf"^(encoder\.layer\.\d+\.){TABLE}\.": rf"\1attention.attention.{TABLE}.",
+# Other model types: those whose configurations have the image tower's as `vision_config`, and other
+# names for image towers.
+TOWERS = {
+    **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
+    "vit_mae": "vit",
+    "data2vec-vision": "beit",
+    **{
+        f"{name}{end}": "clip_vision_model"
+        for name in ("metaclip_2", "chinese_clip", "altclip")
+        for end in ("", "_vision_model")
     },
-    "encoder.layer.": _PROJECTIONS,
-    "shared_position_bias.": {r"^shared_position_bias\.": f"encoder.{TABLE}."},
+    "idefics_vision": "clip_vision_model",
+    **{f"{name}_vision": "siglip_vision_model" for name in ("idefics2", "idefics3", "smolvlm")},
 }
-INDEX = "relative_position_index"
-# The text tower, the pre-training decoder, and computed numbers.
-IGNORED = (
-    *("text_model.", "text_projection.", "logit_", "decoder.", "lm_head.", f"{INDEX}."),
-    *("embeddings.mask_token", "embeddings.position_ids", "rope_embeddings."),
-)
+# Their defaults, where these differ from those of the types.
+DEFAULTS: dict[str | None, dict[str, Any]] = {
+    "idefics_vision": {"num_attention_heads": 16, "hidden_act": "gelu"},
+    "idefics3_vision": {"num_attention_heads": 16},
+    "smolvlm_vision": {"num_attention_heads": 16},
+}
+
+
+def is_part(config: dict) -> bool:
+    """Whether the image tower is a part of a larger model, such as LLaVA."""
+    return isinstance(config.get("vision_config"), dict) and config.get("model_type") not in TOWERS
+
+
+def _tower_config(config):
+    """Returns the configuration of the image tower, with the labels and task of the outer one."""
+    tower = config.get("vision_config")
+    if not isinstance(tower, dict):
+        return config
+    kept = {
+        key: value
+        for key, value in config.items()
+        if key.endswith(".json") or key in ("id2label", "problem_type")
+    }
+    whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
+    if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
+        whole = part
+    inner = config.get("vision_config_dict") or tower  # in old files
+    return {**inner, **kept, "model_type": whole}
+
+
+def _read_config(config, names) -> tuple[ModelType, dict[str, Any]]:
+    """Returns the model type, and the fields of its configuration with defaults for absent ones.
+
+    Args:
+        config: The configuration of an image tower, alone or in a larger model.
+        names: The names of the file's tensors, which determine the type if no configuration does.
+
+    Raises:
+        ValueError: If there is no such type, or if the file's tensors belong to another type.
+    """
+    tower = _tower_config(config)
+    said = tower.get("model_type")
+    name = by_names(names).name if said is None else TOWERS.get(said, said)
+    check_choice(name, MODEL_TYPES, "model_type")
+    row = MODEL_TYPES[name]
+    if names and not row.held <= names:
+        raise ValueError(
+            f"config.json says model_type={name!r}, whose files have {listed(sorted(row.held))}. "
+            f"Received: a file with the tensors of {by_names(names).name!r}"
+        )
+    stated = {key: value for key, value in tower.items() if value is not None}
+    return row, {**row.fields, **DEFAULTS.get(said, {}), **stated}
+
+
+WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
+GATES = ("silu", "swish")
+# By `Task.kind`; the pipeline computes probabilities accordingly.
+PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
+# Fields of a configuration, and the arguments of a model that they must equal.
+SIZES = pairs("hidden_size=hidden_size num_hidden_layers=num_layers intermediate_size=mlp_dim")
+IMAGE_SIZES = {**SIZES, "num_channels": "channels", "patch_size": "patch_size"}
+
+
+def gelu_of(fields: dict) -> str:
+    """Returns the name of the GELU in a configuration."""
+    activation = fields["hidden_act"]
+    check_choice(activation, GATES if fields.get("use_gated_mlp") else GELUS, "hidden_act")
+    return GELUS.get(activation, "exact")
+
+
+def faults_of(fields: dict, expected: dict[str, Any]) -> list[str]:
+    """Describes the fields of a configuration that contradict those `expected` from tensors."""
+    return [
+        f"{field} is {fields[field]} in config.json, {value} in the tensors"
+        for field, value in expected.items()
+        if fields.get(field) not in (None, value)
+    ]
+
+
+def _check_fields(fields, arguments, row):
+    """Raises ValueError with a line for each field of a configuration that tensors contradict."""
+    patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
+    held = {**LEARNED, **vars(ViTOptions.among(arguments)), **arguments}
+    expected = {field: held[name] for field, name in IMAGE_SIZES.items()} | row.derived(held)
+    faults = faults_of({**fields, **patch}, expected)
+    labels, classes = len(fields.get("id2label", ())), arguments["num_classes"]
+    has_classes = held["head_use_bias"] and not str(held["boxes"]).startswith("texts")
+    if has_classes and labels and classes and labels != classes:
+        faults.append(f"id2label names {labels} classes, but the tensors have {classes}")
+    if faults:
+        raise ValueError(
+            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(faults)
+        )
+
+
+def written_sizes(arch, names: dict[str, str]) -> dict[str, Any]:
+    """Returns the fields of a tower's configuration that every type has."""
+    return {
+        **{field: getattr(arch, name) for field, name in names.items()},
+        "num_attention_heads": arch.num_heads,
+        "hidden_act": WRITTEN_GELU[arch.gelu],
+        "layer_norm_eps": arch.layer_norm_epsilon,
+    }
+
+
+def _kind_of_head(arch):
+    """Returns "", "classifier" or "projection", as in `ModelType.classes`."""
+    if arch.num_classes is None:
+        return ""
+    return "classifier" if arch.options.head_use_bias else "projection"
+
+
+def _write_config(arch, row, numerics):
+    """Returns the content of `config.json`."""
+    head = _kind_of_head(arch)
+    if (arch.classifier, head) not in row.classes:
+        raise ValueError(
+            f"transformers' {row.name!r} has only the classes {', '.join(row.classes.values())}. "
+            f"Received: a model with classifier={arch.classifier!r}, "
+            f"num_classes={arch.num_classes}. Save it as .keras or .weights.h5"
+        )
+    sides = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
+    config = {
+        "model_type": row.name,
+        **written_sizes(arch, IMAGE_SIZES),
+        **{k: v[0] if row.square or v[0] == v[1] else list(v) for k, v in sides.items()},
+        **row.written(arch),
+    }
+    if arch.representation_size is not None:
+        config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
+    if head == "classifier":
+        names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
+        outer = {"model_type": row.whole, "vision_config": config} if row.whole else config
+        config = outer | labels_of(names, numerics.task.kind)
+    return {"architectures": [row.classes[arch.classifier, head]], **config, "dtype": "float32"}
+
+
+def labels_of(names: Sequence[str], kind: str) -> dict:
+    """Returns the fields for the names of classes and the kind of their task."""
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        **({"problem_type": PROBLEMS[kind]} if kind in PROBLEMS else {}),
+    }
+
+
+PROCESSOR = "preprocessor_config.json"
+PIL_RESAMPLE: dict[Any, int] = {"bilinear": 2, "bicubic": 3}
+SQUARE, EDGE = {"height": 224, "width": 224}, {"shortest_edge": 224}
+
+
+def _defaults(colors, resample, size, crop=None):
+    fields = {"image_mean": colors["mean"], "image_std": colors["std"]}
+    fields |= {"resample": resample, "size": size}
+    return {**fields, "do_center_crop": crop is not None, "crop_size": crop or SQUARE}
+
+
+# The defaults of each class, for missing fields.
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "ViTImageProcessor": _defaults(HALF, 2, SQUARE),
+    "DeiTImageProcessor": _defaults(HALF, 3, {"height": 256, "width": 256}, SQUARE),
+    "BeitImageProcessor": _defaults(HALF, 3, SQUARE),
+    "BitImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
+    "DINOv3ViTImageProcessor": _defaults(IMAGENET, 2, SQUARE),
+    "CLIPImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
+    "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
+    "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
+    "YolosImageProcessor": _defaults(IMAGENET, 2, {"shortest_edge": 800, "longest_edge": 1333}),
+    "OwlViTImageProcessor": _defaults(CLIP, 3, {"height": 768, "width": 768}),
+    "Owlv2ImageProcessor": _defaults(CLIP, 2, {"height": 960, "width": 960}),
+}
+EXACT = ("DINOv3ViTImageProcessor",)  # it scales levels to floats before resizing
+CROP = ("CLIPImageProcessor", "BitImageProcessor")
+
+
+def _read_processor(settings, processor):
+    """Returns the preprocessing of a folder.
+
+    Args:
+        settings: The content of `preprocessor_config.json`; empty without such a file.
+        processor: The model type's processor, for a file that does not name one.
+    """
+    name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
+    name = name.removesuffix("Fast").removesuffix("Pil")
+    name = name.replace("FeatureExtractor", "ImageProcessor")
+    name = name if name in PROCESSORS else processor
+    stated = {key: value for key, value in settings.items() if value is not None}
+    fields = {"do_rescale": True, "rescale_factor": 1 / 255, **PROCESSORS[name], **stated}
+    resamples = {number: method for method, number in PIL_RESAMPLE.items()}
+    factor = fields["rescale_factor"] if fields["do_rescale"] else 1
+    white = float(f"{255 * factor:.6g}")  # 1 even if the file has rounded 1 / 255
+    normalizes = fields.get("do_normalize", True)
+    mean, std = (fields["image_mean"], fields["image_std"]) if normalizes else ((0.0,), (1.0,))
+    size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
+    # DeiT's processor crops squares; its original code resizes the shorter side.
+    crops = fields["do_center_crop"] and size and crop
+    return Preprocessing(
+        mean=tuple(value / white for value in mean),
+        std=tuple(value / white for value in std),
+        interpolation=resamples.get(fields["resample"], "bilinear"),
+        antialias=True,
+        crop_fraction=min(crop / size, 1.0) if crops else None,
+        rounding="none" if name in EXACT and not crops else "transformers",
+    )
+
+
+def _shorter_side(size):
+    if not isinstance(size, dict):
+        return size
+    return size.get("shortest_edge") or min(size.get("height", 0), size.get("width", 0))
+
+
+def write_processor(
+    image_size: tuple[int, int], channels: int, pixels: Preprocessing, processor: str
+) -> dict:
+    """Returns the content of `preprocessor_config.json`.
+
+    Args:
+        image_size: The height and width of the model's images.
+        channels: The number of channels of these images.
+        pixels: The preprocessing of the model.
+        processor: The model type's processor. CLIP's is written instead if this one cannot express
+            the crop, as is the case for DeiT's, which first resizes to a square.
+    """
+    check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
+    size = dict(zip(("height", "width"), image_size))
+    config = {
+        "image_processor_type": processor,
+        "do_resize": True,
+        "size": size,
+        "resample": PIL_RESAMPLE[pixels.interpolation],
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": per_channel(pixels.mean, channels),
+        "image_std": per_channel(pixels.std, channels),
+        "do_center_crop": pixels.crop_fraction is not None,
+    }
+    if pixels.crop_fraction is not None:
+        config["image_processor_type"] = processor if processor in CROP else CROP[0]
+        config["size"] = {"shortest_edge": pixels.side_before_crop(min(image_size))}
+        config["crop_size"] = size
+    return config
+
+
+# The replacements, in this order, that turn names into those on disk without the prefix of a
+# classifier's backbone.
+ATTENTION = r"^(encoder\.layer\.\d+\.attention\.)"
+RENAMED = {
+    r"vision_model\.encoder\.layer\.": "encoder.layers.",  # AltCLIP's in version 5
+    r"^((owlvit|owlv2)\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|"
+    r"dinov3_vit|vision_model)\.)?(model\.)?": "",
+    r"^layers\.(\d+)\.mlp\.fc1\.": r"encoder.layer.\1.intermediate.dense.",
+    r"^layers\.(\d+)\.mlp\.fc2\.": r"encoder.layer.\1.output.dense.",
+    r"^layers\.": "encoder.layer.",
+    rf"{ATTENTION}q_proj\.": r"\1attention.query.",
+    rf"{ATTENTION}k_proj\.": r"\1attention.key.",
+    rf"{ATTENTION}v_proj\.": r"\1attention.value.",
+    rf"{ATTENTION}o_proj\.": r"\1output.dense.",
+    r"^(encoder\.layer\.\d+\.)(relative_position_bias\.)": r"\1attention.attention.\2",
+    r"^shared_position_bias\.": "encoder.relative_position_bias.",
+    r"^(.*\.relative_position_index)$": r"relative_position_index.\1",
+}
+# The prefixes of classifiers' tensors.
 HEADS = (
     *("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection."),
     *("class_labels_classifier.", "bbox_predictor.", "class_head.", "box_head."),
     *("objectness_head.", "layer_norm.", "pooler.dense."),
 )
-
-
 # Fields of DINOv3's configuration, and the paths of the biases that they switch on or off.
 BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 
 
-def _unused(arch, row, names):
+def _unused(arch, names):
     """Returns the tensors that the class of a file holds but does not use."""
-    unused = []
-    if str(arch.options.boxes).startswith("texts"):
-        unused.append("visual_projection.weight")
-    if "classifier.weight" in names:
-        prefixes = ["pooler.dense."]
-        prefixes += [] if arch.classifier == "map" else ["head."]
-        prefixes += [] if arch.options.final_norm else ["post_layernorm."]
-        unused += [name for name in names if name.startswith(tuple(prefixes))]
-    return unused
+    classifies = "classifier.weight" in names
+    prefixes = {
+        "visual_projection.": str(arch.options.boxes).startswith("texts"),
+        "pooler.dense.": classifies,
+        "head.": classifies and arch.classifier != "map",
+        "post_layernorm.": classifies and not arch.options.final_norm,
+    }
+    unused = tuple(prefix for prefix, is_unused in prefixes.items() if is_unused)
+    return [name for name in names if name.startswith(unused)]
+
+
+def _no_registers(arch, row):
+    """Links the empty tensor of a class with registers, for a model without them."""
+    absent = row.names.registers and not arch.options.num_registers
+    return [constant(row.names.registers, np.zeros((1, 0, arch.hidden_size)))] if absent else []
 
 
 def _transposed_table(link, arch, size):
@@ -83,26 +361,26 @@ def _transposed_table(link, arch, size):
 
 def _links_to_write(arch, config):
     """Links all variables of a model, and the other tensors that its transformers class needs."""
-    kind = configs.tower_config(config).get("model_type")
-    row = configs.MODEL_TYPES[kind] if kind else configs.type_for(arch)
+    kind = _tower_config(config).get("model_type")
+    row = MODEL_TYPES[kind] if kind else type_for(arch)
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
-    base = (row.base or f"{row.name}.") if configs.kind_of_head(arch) else ""
+    base = (row.base or f"{row.name}.") if _kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
     return [
         dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
-        for link in [*row.names.links(arch), *fillers]
+        for link in [*row.names.links(arch), *fillers, *_no_registers(arch, row)]
     ]
 
 
-NAFLEX = "bilinear_antialias"
-PROCESSOR = "preprocessor_config.json"
+def _image_size_of(fields):
+    return pair(fields["image_size"], "image_size") if "image_size" in fields else None
 
 
-def _image_size(arguments, row, shapes, fields):
+def _covered(arguments, row, shapes, fields):
     """Returns the size of images and the tokens that positions cover."""
     tensors, covers = row.names, row.covers
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
-    size = configs.image_size_of(fields)
+    size = _image_size_of(fields)
     if size is None and not tensors.linear_patches and "model_type" in fields:
         with contextlib.suppress(ValueError):
             return covered_positions(arguments, count, row.image_size, covers)
@@ -113,86 +391,91 @@ class HuggingFace(Format):
     suffixes = (".safetensors", ".bin")
     folder_name = "model.safetensors"
     head = HEADS
-    ignored = IGNORED
+    # The text tower, the pre-training decoder, and computed numbers.
+    ignored = (
+        *("text_model.", "text_projection.", "logit_", "decoder.", "lm_head."),
+        *("embeddings.mask_token", "embeddings.position_ids", "rope_embeddings."),
+        "relative_position_index.",
+    )
 
     def detect(self, names):
-        return configs.is_known(names)
+        return any(row.held <= names for row in MODEL_TYPES.values())
 
     def wraps(self, names):
         return "layernorm.weight" in names and "pooler.dense.weight" not in names
 
     def canonical(self, name):
-        """Translates a name to the one on disk, without the prefix of a classifier's backbone."""
-        # AltCLIP in version 5 has "layer".
-        name = PREFIX.sub("", name.replace("vision_model.encoder.layer.", "encoder.layers."))
-        for start, patterns in IN_MEMORY.items():
-            if name.startswith(start):
-                for pattern, new in patterns.items():
-                    name = re.sub(pattern, new, name)
-                break
-        return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name
+        for pattern, new in RENAMED.items():
+            name = re.sub(pattern, new, name)
+        return name
 
     def links(self, arch, names, config):
         if names is None:
             return _links_to_write(arch, config)
-        row, fields = configs.read_config(config, names)
+        row, fields = _read_config(config, names)
         result = row.names.links(arch, names)
         for field in BIASES.keys() & row.fields:
             if not fields[field]:
                 result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
-        rows, columns = configs.image_size_of(fields) or (1, 1)
+        rows, columns = _image_size_of(fields) or (1, 1)
         if rows != columns:
             result = [_transposed_table(link, arch, (rows, columns)) for link in result]
-        if row.names.registers in names and not arch.options.num_registers:
-            result.append(constant(row.names.registers, np.zeros((1, 0, arch.hidden_size))))
-        return [*result, unread(_unused(arch, row, names))]
+        if row.names.registers in names:
+            result += _no_registers(arch, row)
+        return [*result, unread(_unused(arch, names))]
 
     def infer(self, shapes, config):
-        row, fields = configs.read_config(config, set(shapes))
+        row, fields = _read_config(config, set(shapes))
         tensors, design = row.names, row.design(set(shapes))
         channels = fields.get("num_channels", 3)
         arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
         if tensors.positions and not tensors.relative:  # which only BEiT may lack
             arguments["position_embedding"] = "learned"
+        if "rope_theta" in row.fields:
+            arguments["rope"] = Rope(base=fields["rope_theta"], centered=True)
         if arguments.get("boxes") in WITH_NO_OBJECT:
             arguments["num_classes"] -= 1
         if arguments["num_classes"] is not None:
             arguments["representation_size"] = None  # a pooler beside a classifier has no effect
         if "model_type" in fields:
-            configs.check_sizes(fields, arguments)
+            _check_fields(fields, arguments, row)
             if arguments["representation_size"] is not None:  # `pre_logits` has tanh
                 check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
-            arguments |= {"num_heads": fields["num_attention_heads"], **row.arguments(fields)}
+            arguments["num_heads"] = fields["num_attention_heads"]
         elif "num_attention_heads" in config:
             arguments["num_heads"] = config["num_attention_heads"]
-        arguments |= _image_size(arguments, row, shapes, fields)
+        arguments |= _covered(arguments, row, shapes, fields)
         arguments = {k: v for k, v in arguments.items() if v != LEARNED.get(k, ...)}
         return changed_options(arguments)
 
     def numerics(self, shapes, config):
-        row, fields = configs.read_config(config, set(shapes))
+        row, fields = _read_config(config, set(shapes))
+        labels = {int(i): name for i, name in fields.get("id2label", {}).items()}
+        names = tuple(labels[i] for i in sorted(labels))
+        is_named = any(name != f"LABEL_{i}" for i, name in enumerate(names))
+        kinds = [kind for kind, said in PROBLEMS.items() if said == fields.get("problem_type")]
         return Numerics(
-            gelu=configs.gelu_of(fields),
+            gelu=gelu_of(fields),
             layer_norm_epsilon=fields["layer_norm_eps"],
-            preprocessing=configs.read_processor(config.get(PROCESSOR) or {}, row.processor),
+            preprocessing=_read_processor(config.get(PROCESSOR) or {}, row.processor),
             resizing=row.resizing,
-            class_names=configs.class_names_of(fields),
-            task=configs.task_of(fields),
+            class_names=names if is_named else None,
+            task=Task(*kinds) if kinds else CLASSES,
         )
 
     def assumption(self, shapes, config, overrides):
         said = (config.get(PROCESSOR) or {}).get("resample")
-        if said in (None, *configs.PIL_RESAMPLE.values()):
+        if said in (None, *PIL_RESAMPLE.values()):
             return ""
         return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={said}"
 
     def as_read(self, arch):
-        return configs.type_for(arch).as_read(arch)
+        return type_for(arch).as_read(arch)
 
     def config_files(self, arch, numerics):
-        row = configs.type_for(arch, numerics.resizing.positions == NAFLEX)
+        row = type_for(arch, numerics.resizing.positions == NAFLEX)
         pixels = numerics.preprocessing
-        processor = configs.write_processor(arch.image_size, arch.channels, pixels, row.processor)
+        processor = write_processor(arch.image_size, arch.channels, pixels, row.processor)
         if row.processor == "Siglip2ImageProcessor":
             processor |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
-        return {"config.json": configs.write_config(arch, row, numerics), PROCESSOR: processor}
+        return {"config.json": _write_config(arch, row, numerics), PROCESSOR: processor}

@@ -1,12 +1,11 @@
 """One row for each of transformers' model types: ViT, DeiT, BEiT, DINO, CLIP, SigLIP and so on."""
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from vit_keras.layers import Rope
-from vit_keras.layers.common import QKV_BIASES, check_choice
 from vit_keras.models.architectures import VisionTransformerArchitecture
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.base import pairs
@@ -14,32 +13,38 @@ from vit_keras.weights.formats.tensor_names import LAYER_SCALE, TensorNames
 
 # Defaults that most of the configuration classes share.
 COMMON = {"num_attention_heads": 12, "hidden_act": "gelu"}
-# Fields, the arguments of `VisionTransformer`, and their values if a field is false or true.
-TRANSLATED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "qkv_bias": ("qkv_bias", ("none", "all")),
-    "use_swiglu_ffn": ("mlp", ("gelu", "swiglu")),
-    "use_gated_mlp": ("mlp", ("gelu", "swiglu")),
-    "use_mid_position_embeddings": ("position_embedding_at", ("stem", "every")),
+ABSOLUTE, RELATIVE = "use_absolute_position_embeddings", "use_relative_position_bias"
+# Fields that equal an argument of `VisionTransformer`, or are true for some of its values.
+DERIVED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "qkv_bias": ("qkv_bias", ("all",)),
+    "query_bias": ("qkv_bias", ("all", "qv")),
+    "key_bias": ("qkv_bias", ("all",)),
+    "value_bias": ("qkv_bias", ("all", "qv")),
+    "use_swiglu_ffn": ("mlp", ("swiglu",)),
+    "use_gated_mlp": ("mlp", ("swiglu",)),
+    "use_mid_position_embeddings": ("position_embedding_at", ("every",)),
+    ABSOLUTE: ("position_embedding", ("learned", "learned_relative_2d")),
     "num_register_tokens": ("num_registers", ()),
     "num_detection_tokens": ("num_registers", ()),
 }
+MODEL_TYPES: dict[str, "ModelType"] = {}
 
 
 class ModelType:
-    """One of transformers' model types; each one is a subclass.
+    """One of transformers' model types; each one is a subclass, with its name in `config.json`.
 
     Attributes:
-        name: The value of `model_type` in `config.json`.
         names: The names of its tensors.
         mark: The canonical name of a tensor in its files, but not in those of similar types; or "".
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
-        fields: The defaults of its configuration; `TRANSLATED` turns some into arguments.
+        fields: The defaults of its configuration, which has those of `DERIVED` that are among them.
         image_size: The default height and width in its configuration.
         processor: The name of its image processor.
         resizing: The rules of its class for other sizes.
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         base: The prefix of the backbone's tensors in classes with a head; "" for the type's name.
         square: Whether its configuration has one side for images and one for patches.
+        fixed: The arguments that its code fixes.
     """
 
     name: str
@@ -53,6 +58,11 @@ class ModelType:
     covers: tuple[str, ...] = ("all",)
     base = ""
     square = False
+    fixed: Mapping[str, Any] = types.MappingProxyType({})
+
+    def __init_subclass__(cls, name: str):
+        cls.name = name
+        MODEL_TYPES[name] = cls()
 
     @property
     def whole(self) -> str:
@@ -70,22 +80,17 @@ class ModelType:
         """Returns the arguments that the type or the presence of tensors decides."""
         return {"classifier": "token"}
 
-    def arguments(self, fields: dict) -> dict[str, Any]:
-        """Returns the arguments that the fields of a configuration determine."""
+    def derived(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of the configuration that arguments decide."""
         return {
-            name: values[bool(fields[field])] if values else fields[field]
-            for field, (name, values) in TRANSLATED.items()
+            field: arguments[name] in values if values else arguments[name]
+            for field, (name, values) in DERIVED.items()
             if field in self.fields
         }
 
     def written(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
         """Returns the fields of the configuration of a model, besides its sizes."""
-        held = {"position_embedding_at": arch.position_embedding_at, **vars(arch.options)}
-        return {
-            field: held[name] == values[True] if values else held[name]
-            for field, (name, values) in TRANSLATED.items()
-            if field in self.fields
-        }
+        return self.derived({**vars(arch), **vars(arch.options)})
 
     def fillers(self, arch: VisionTransformerArchitecture) -> dict[str, np.ndarray]:
         """Returns `{name: array}`, tensors that have no effect."""
@@ -93,7 +98,7 @@ class ModelType:
 
     def as_read(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
         """As in `Format`."""
-        return {}
+        return {**self.fixed}
 
 
 def _classes(prefix, token="token", of_classes=None):
@@ -104,8 +109,7 @@ def _classes(prefix, token="token", of_classes=None):
     }
 
 
-class Vit(ModelType):
-    name = "vit"
+class Vit(ModelType, name="vit"):
     names = TensorNames.of(
         "patches=embeddings.patch_embeddings.projection cls=embeddings.cls_token "
         "positions=embeddings.position_embeddings block=encoder.layer.{}. norm_0=layernorm_before "
@@ -119,8 +123,7 @@ class Vit(ModelType):
     processor = "ViTImageProcessor"
 
 
-class Yolos(Vit):
-    name = "yolos"
+class Yolos(Vit, name="yolos"):
     base = "vit."
     names = Vit.names.replaced(
         "registers=embeddings.detection_tokens head=class_labels_classifier.layers.2 "
@@ -156,8 +159,7 @@ class Yolos(Vit):
         return changes
 
 
-class Deit(Vit):
-    name = "deit"
+class Deit(Vit, name="deit"):
     names = Vit.names.replaced(
         "dist=embeddings.distillation_token head_dist=distillation_classifier",
         spellings=[pairs("head=cls_classifier head_dist=distillation_classifier")],
@@ -176,24 +178,18 @@ class Deit(Vit):
 
 
 TABLE = "relative_position_bias.relative_position_bias_table"
-ABSOLUTE, RELATIVE = "use_absolute_position_embeddings", "use_relative_position_bias"
 
 
-class Beit(Vit):
-    name = "beit"
+class Beit(Vit, name="beit"):
     names = Vit.names.replaced(
         f"scale_0=lambda_1 scale_1=lambda_2 relative=attention.attention.{TABLE} "
         f"shared_relative=encoder.{TABLE} pooled_norm=pooler.layernorm pre_logits="
     )
     mark = names.of_block(0, names.scale_0)
     classes: Mapping = _classes("Beit") | _classes("Beit", "gap_norm")
-    fields: Mapping = {
-        **COMMON,
-        **dict.fromkeys((RELATIVE, "use_shared_relative_position_bias", ABSOLUTE), False),
-        "layer_norm_eps": 1e-12,
-        "layer_scale_init_value": 0.1,
-    }
+    fields: Mapping = {**COMMON, ABSOLUTE: False, "layer_norm_eps": 1e-12}
     processor = "BeitImageProcessor"
+    fixed: Mapping = {"qkv_bias": "qv"}
     resizing = Resizing("bicubic", "bicubic", biases="bilinear_half_pixel", crops=True)
     square = True
 
@@ -205,28 +201,16 @@ class Beit(Vit):
             return {"classifier": "token"}
         return {"classifier": "gap", "class_token": True, "final_norm": False}
 
-    def arguments(self, fields):
-        kinds = ["learned"] if fields[ABSOLUTE] else []
-        if fields[RELATIVE] or fields["use_shared_relative_position_bias"]:
-            kinds.append("relative_2d")
-        return {
-            "qkv_bias": "qv",
-            "position_embedding": "_".join(kinds) or "none",
-            "layer_scale": LAYER_SCALE if fields["layer_scale_init_value"] > 0 else None,
-        }
-
     def written(self, arch):
-        return {
+        return super().written(arch) | {
             RELATIVE: arch.position_embedding.endswith("relative_2d"),
-            ABSOLUTE: arch.position_embedding.startswith("learned"),
             "use_mean_pooling": arch.classifier == "gap_norm",
             "layer_scale_init_value": arch.options.layer_scale or 0.0,
             "drop_path_rate": 0.0,
         }
 
 
-class Ijepa(Vit):
-    name = "ijepa"
+class Ijepa(Vit, name="ijepa"):
     names = Vit.names.replaced("cls=")
     classes: Mapping = _classes("IJepa", "gap")
 
@@ -234,20 +218,13 @@ class Ijepa(Vit):
         return {"classifier": "gap"}
 
 
-class VitMae(Vit):
-    name = "vit_mae"
-    classes: Mapping = {}
-
-
-class VitMsn(Vit):
-    name = "vit_msn"
+class VitMsn(Vit, name="vit_msn"):
     base = "vit."
     fields: Mapping = {**Vit.fields, "layer_norm_eps": 1e-6}
     classes: Mapping = _classes("ViTMSN")
 
 
-class Dinov2(ModelType):
-    name = "dinov2"
+class Dinov2(ModelType, name="dinov2"):
     names = Vit.names.replaced(
         "norm_0=norm1 scale_0=layer_scale1.lambda1 norm_2=norm2 dense_0=mlp.fc1 dense_1=mlp.fc2 "
         "gate=mlp.weights_in scale_1=layer_scale2.lambda1 pre_logits=",
@@ -285,8 +262,7 @@ class Dinov2(ModelType):
         return min(range(1, 65), key=distance)
 
 
-class Dinov2WithRegisters(Dinov2):
-    name = "dinov2_with_registers"
+class Dinov2WithRegisters(Dinov2, name="dinov2_with_registers"):
     names = Dinov2.names.replaced("registers=embeddings.register_tokens")
     mark = names.registers
     classes: Mapping = _classes("Dinov2WithRegisters", of_classes="token_gap")
@@ -295,11 +271,7 @@ class Dinov2WithRegisters(Dinov2):
     resizing = Resizing("bicubic_antialias", "bicubic", crops=True)
 
 
-BIASES = ("query_bias", "key_bias", "value_bias")
-
-
-class Dinov3(ModelType):
-    name = "dinov3_vit"
+class Dinov3(ModelType, name="dinov3_vit"):
     names = TensorNames.of(
         "patches=embeddings.patch_embeddings cls=embeddings.cls_token "
         "registers=embeddings.register_tokens block=layer.{}. norm_0=norm1 query=attention.q_proj "
@@ -324,32 +296,17 @@ class Dinov3(ModelType):
     processor = "DINOv3ViTImageProcessor"
 
     def design(self, names):
-        return {"classifier": "token", "layer_scale": LAYER_SCALE, "rope": Rope(centered=True)}
-
-    def arguments(self, fields):
-        held = tuple(name.removesuffix("_bias") for name in BIASES if fields[name])
-        kinds = {projections: kind for kind, projections in QKV_BIASES.items()}
-        check_choice(held, kinds, "projections with a bias")
-        said = {"qkv_bias": kinds[held], "rope": Rope(base=fields["rope_theta"], centered=True)}
-        return super().arguments(fields) | said
+        return {"classifier": "token", "layer_scale": LAYER_SCALE}
 
     def written(self, arch):
-        held = QKV_BIASES[arch.options.qkv_bias]
-        return {
-            **super().written(arch),
-            **{name: name.removesuffix("_bias") in held for name in BIASES},
-            **({"hidden_act": "silu"} if arch.options.mlp == "swiglu" else {}),
-            "rope_theta": arch.options.rope.base,
-        }
+        gate = {"hidden_act": "silu"} if arch.options.mlp == "swiglu" else {}
+        return {**super().written(arch), **gate, "rope_theta": arch.options.rope.base}
 
     def fillers(self, arch):
-        mask = {"embeddings.mask_token": np.zeros((1, 1, arch.hidden_size))}
-        none = {self.names.registers: np.zeros((1, 0, arch.hidden_size))}
-        return mask if arch.options.num_registers else mask | none
+        return {"embeddings.mask_token": np.zeros((1, 1, arch.hidden_size))}
 
 
-class ClipVision(ModelType):
-    name = "clip_vision_model"
+class ClipVision(ModelType, name="clip_vision_model"):
     names = TensorNames.of(
         "patches=embeddings.patch_embedding cls=embeddings.class_embedding "
         "positions=embeddings.position_embedding.weight pre_norm=pre_layrnorm "
@@ -366,6 +323,7 @@ class ClipVision(ModelType):
     }
     fields: Mapping = {**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
     processor = "CLIPImageProcessor"
+    fixed: Mapping = {"qkv_bias": "all"}
     base = "vision_model."
     square = True
 
@@ -374,9 +332,6 @@ class ClipVision(ModelType):
         if f"{self.names.head}.weight" in names:
             return {"classifier": "gap", "class_token": True, "final_norm": False}
         return {"classifier": "token"}
-
-    def arguments(self, fields):
-        return {"qkv_bias": "all", "pre_norm": True}
 
     def written(self, arch):
         projects = arch.num_classes is not None and not arch.options.head_use_bias
@@ -389,8 +344,7 @@ class ClipVision(ModelType):
         return {f"{self.names.norm}.{leaf}": value for leaf, value in values.items()}
 
 
-class OwlVit(ClipVision):
-    name = "owlvit_vision_model"
+class OwlVit(ClipVision, name="owlvit_vision_model"):
     names = ClipVision.names.replaced(
         "pre_norm=pre_layernorm",
         others=pairs(
@@ -416,13 +370,11 @@ class OwlVit(ClipVision):
         return {"classifier": "token", "boxes": "texts_objectness" if has_objects else "texts"}
 
 
-class OwlV2(OwlVit):
-    name = "owlv2_vision_model"
+class OwlV2(OwlVit, name="owlv2_vision_model"):
     processor = "Owlv2ImageProcessor"
 
 
-class Siglip(ModelType):
-    name = "siglip_vision_model"
+class Siglip(ModelType, name="siglip_vision_model"):
     names = ClipVision.names.replaced(
         "cls= pre_norm= projection= pool_probe=head.probe pool_qkv=head.attention.in_proj_ "
         "pool_out=head.attention.out_proj pool_norm=head.layernorm pool_dense_0=head.mlp.fc1 "
@@ -431,6 +383,7 @@ class Siglip(ModelType):
     classes: Mapping = {("map", ""): "SiglipVisionModel"}
     fields: Mapping = {**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
     processor = "SiglipImageProcessor"
+    fixed: Mapping = {"qkv_bias": "all", "map_mlp_dim": None}
     base = "vision_model."
     square = True
 
@@ -439,12 +392,8 @@ class Siglip(ModelType):
         pools = self.names.pool_probe in names and f"{self.names.head}.weight" not in names
         return {"classifier": "map" if pools else "gap"}
 
-    def arguments(self, fields):
-        return {"qkv_bias": "all", "map_mlp_dim": None}
 
-
-class Siglip2(Siglip):
-    name = "siglip2_vision_model"
+class Siglip2(Siglip, name="siglip2_vision_model"):
     names = Siglip.names.replaced(linear_patches=True)
     classes: Mapping = {("map", ""): "Siglip2VisionModel"}
     processor = "Siglip2ImageProcessor"
@@ -454,9 +403,33 @@ class Siglip2(Siglip):
         return {"num_patches": arch.num_positions}
 
 
-# Types with a mark come before those without, so the first type that fits a file is the right one.
-KINDS: tuple[type[ModelType], ...] = (
-    *(Yolos, Deit, Beit, Vit, Ijepa, VitMae, VitMsn, Dinov2WithRegisters, Dinov2, Dinov3),
-    *(OwlVit, OwlV2, ClipVision, Siglip, Siglip2),
-)
-MODEL_TYPES = {kind.name: kind() for kind in KINDS}
+def by_names(names: set[str]) -> ModelType:
+    """Returns the type that matches the names of a file's tensors; those with a mark come first."""
+    rows = [row for row in MODEL_TYPES.values() if row.held <= names and row.mark in {"", *names}]
+    whole = [row for row in rows if row.names.cls in {"", *names}]
+    return max(whole or rows or [MODEL_TYPES["vit"]], key=lambda row: bool(row.mark))
+
+
+NAFLEX = "bilinear_antialias"  # how SigLIP 2's NaFlex resizes positions
+
+
+def type_for(arch, naflex: bool = False) -> ModelType:
+    """Returns the type under which to write a model of this architecture."""
+    options, every = arch.options, arch.position_embedding_at == "every"
+    plain = options.position_cover == "all" and options.layer_scale is None
+    is_scaled = options.layer_scale is not None or options.mlp != "gelu"
+    fits = {  # the first one counts
+        "dinov3_vit": options.rope is not None,
+        "clip_vision_model": options.pre_norm,
+        "siglip2_vision_model": arch.classifier == "map" and naflex,
+        "siglip_vision_model": arch.classifier == "map",
+        "beit": arch.position_embedding.endswith("relative_2d") or options.qkv_bias == "qv",
+        "yolos": options.boxes == "tokens" or every or (options.num_registers > 0 and plain),
+        "deit": "dist" in arch.prefix.names,
+        "dinov2_with_registers": options.num_registers > 0,
+        "dinov2": is_scaled or arch.classifier == "token_gap",
+        "ijepa": arch.classifier == "gap",
+        "vit_msn": arch.num_classes is None and arch.representation_size is None,
+        "vit": True,
+    }
+    return MODEL_TYPES[next(name for name, is_first in fits.items() if is_first)]
