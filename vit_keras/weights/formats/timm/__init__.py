@@ -16,46 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.layers import Rope
-from vit_keras.models.architectures import HybridArchitecture, Numerics
-from vit_keras.weights.formats.base import Format, pairs
+from vit_keras.models.architectures import HybridArchitecture
+from vit_keras.weights.formats.base import Format, pairs, per_channel
 from vit_keras.weights.formats.tensor_names import Link, constant
 from vit_keras.weights.formats.timm import architectures
-from vit_keras.weights.formats.timm.architectures import NAFLEX, NAFLEX_SIGLIP
+from vit_keras.weights.formats.timm.architectures import CLASSES, NAFLEX, PLAIN, timm_class
 
 CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
 BUFFERS = "buffers."  # tensors computed from sizes
 
 
-COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
-
-
-def rotary_layout(rope: Rope, arguments: dict[str, Any]) -> str:
-    """Returns the layout of queries and keys in heads, a name in `base.LAYOUTS`.
-
-    Args:
-        rope: The rotary positions.
-        arguments: The arguments of timm's model.
-    """
-    half, indexing = arguments["rope_rotate_half"], arguments["rope_grid_indexing"]
-    if rope.mixed:
-        return "interleaved"
-    if half and indexing == "xy":
-        raise ValueError(
-            "`rope_grid_indexing` must be 'ij' if `rope_rotate_half` is true. Received: "
-            "rope_rotate_half=True, rope_grid_indexing='xy'"
-        )
-    return "halves" if half else COLUMNS_FIRST[indexing]
-
-
-def _rope_order(arch):
-    """Returns the arguments to write that determine the order of channels."""
-    rope, pre_norm = arch.options.rope, arch.options.pre_norm  # before PE's blocks
-    columns = not rope.centered and (pre_norm or rope.mixed or rope.reference is None)
-    return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
-
-
-def stem_layers(arch: HybridArchitecture) -> dict[str, str]:
+def _stem_layers(arch):
     """Returns the names of a hybrid's ResNet; a root without stages is one level higher."""
     backbone = architectures.BACKBONE
     root = f"{backbone}.stem" if arch.resnet_layers else backbone
@@ -112,13 +83,9 @@ SAME_OF_EVA = pairs(
 def _vision_transformer(arch):
     """Returns an architecture with the model's class, blocks and epsilon, and its arguments."""
     options, is_gated = arch.options, arch.options.mlp == "swiglu"
-    fits = {  # the first one counts
-        "vit_base_patch16_xp_224": options.parallel,
-        "deit_tiny_distilled_patch16_224": "dist" in arch.prefix.names,
-        "vit_giant_patch14_dinov2": is_gated,
-        "vit_base_patch32_clip_224": arch.layer_norm_epsilon == 1e-5 and options.norm == "layer",
-        "vit_base_patch16_224": True,
-    }
+    is_clip = arch.layer_norm_epsilon == 1e-5 and options.norm == "layer"
+    plain = "vit_base_patch32_clip_224" if is_clip else "vit_base_patch16_224"
+    plain = "vit_giant_patch14_dinov2" if is_gated else plain
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
@@ -133,10 +100,10 @@ def _vision_transformer(arch):
         arguments["fc_norm"] = False
     if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is right
         arguments["norm_layer"] = "layernorm" if options.parallel else "rmsnorm"
-    return next(name for name, is_first in fits.items() if is_first), arguments
+    return CLASSES[timm_class(arch)][1] or plain, arguments
 
 
-def is_for_any_grid(arch, numerics: Numerics) -> bool:
+def _is_for_any_grid(arch, numerics):
     """Whether timm's NaFlexVit can hold the model, and is the only class that resizes like it."""
     options = arch.options
     resizes = numerics.resizing.positions == "bilinear_antialias"
@@ -153,7 +120,7 @@ def _naflex(arch):
         del arguments[key]
     arguments["scale_attn_inner_norm"] = arguments.pop("scale_attn_norm")
     arguments["fc_norm"] = arch.classifier == "gap_norm"
-    return NAFLEX_SIGLIP, {**arguments, "pos_embed_grid_size": list(arch.grid)}
+    return architectures.NAFLEX_SIGLIP, {**arguments, "pos_embed_grid_size": list(arch.grid)}
 
 
 # Architectures by what JSON cannot say: whether the epsilon is 1e-5, and whether there are a
@@ -190,22 +157,23 @@ def _eva(arch):
         arguments["attn_pool_num_heads"] = options.map_heads or arch.num_heads
         hidden = options.map_mlp_dim or arch.mlp_dim
         arguments["attn_pool_mlp_ratio"] = (hidden + 0.25) / arch.hidden_size
+    is_pe = arch.layer_norm_epsilon == 1e-5 and options.layer_scale is None
     if rope is not None:
-        arguments |= _rope(arch, rope)
-    scaled = options.layer_scale is not None
+        kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
+        arguments |= {"rope_type": kind, "rope_temperature": rope.base, **_rope_order(arch)}
+        arguments["rope_grid_offset"] = rope.offset
+        if kind == "cat" and (rope.reference is not None or is_pe):  # which has one
+            arguments["ref_feat_shape"] = list(rope.reference or arch.grid)
     referenced = rope is not None and rope.reference is not None
-    return EVAS[arch.layer_norm_epsilon == 1e-5, scaled, referenced], arguments
+    key = arch.layer_norm_epsilon == 1e-5, options.layer_scale is not None, referenced
+    return EVAS[key], arguments
 
 
-def _rope(arch, rope: Rope) -> dict[str, Any]:
-    kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
-    arguments = {"rope_type": kind, "rope_temperature": rope.base, "rope_grid_offset": rope.offset}
-    arguments |= _rope_order(arch)
-    if kind == "cat" and rope.reference is not None:
-        arguments["ref_feat_shape"] = list(rope.reference)
-    elif kind == "cat" and arch.layer_norm_epsilon == 1e-5 and arch.options.layer_scale is None:
-        arguments["ref_feat_shape"] = list(arch.grid)  # PE has one: no effect at this size
-    return arguments
+def _rope_order(arch):
+    """Returns the arguments to write that determine the order of channels."""
+    rope, pre_norm = arch.options.rope, arch.options.pre_norm  # before PE's blocks
+    columns = not rope.centered and (pre_norm or rope.mixed or rope.reference is None)
+    return {"rope_rotate_half": rope.centered, "rope_grid_indexing": "xy" if columns else "ij"}
 
 
 def _beit(arch):
@@ -214,27 +182,7 @@ def _beit(arch):
     shared = ("swiglu_mlp", "scale_mlp", "use_fc_norm", "use_abs_pos_emb")
     arguments |= {name: _eva(arch)[1][name] for name in shared}
     del arguments["class_token"], arguments["no_embed_class"]
-    return "beit_base_patch16_224", arguments
-
-
-def timm_class(arch) -> str:
-    """Returns the name of timm's class, or block, to write a model for."""
-    if arch.position_embedding.endswith("relative_2d"):
-        return "Beit"
-    if arch.options.parallel:
-        return "ParallelScalingBlock"
-    if "dist" in arch.prefix.names:
-        return "VisionTransformerDistilled"
-    return "Eva" if architectures.is_eva(arch) else "VisionTransformer"
-
-
-# The arguments that a class fixes.
-FIXED: dict[str, dict[str, Any]] = {
-    "Eva": {"gelu": "exact", "norm": "layer"},
-    "Beit": {"gelu": "exact", "norm": "layer", "class_token": True},
-    "VisionTransformerDistilled": {"position_cover": "all"},
-    "ParallelScalingBlock": {"map_mlp_dim": None},
-}
+    return CLASSES["Beit"][1], arguments
 
 
 class Timm(Format):
@@ -257,16 +205,19 @@ class Timm(Format):
 
     def links(self, arch, names, config):
         theirs = architectures.timm_arguments(config)
-        row = architectures.names_for(arch) if names is None else architectures.PLAIN.among(names)
+        row = architectures.names_for(arch) if names is None else PLAIN.among(names)
         if names is None and theirs["architecture"].startswith("naflexvit_"):
             row = row.replaced(**NAFLEX)
         if row.patches == NAFLEX["patches"]:
             row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
         if (rope := arch.options.rope) is not None:
             order = theirs if theirs["architecture"] else _rope_order(arch)
-            row = row.replaced(rotary=rotary_layout(rope, order))
+            columns_first = order["rope_grid_indexing"] == "xy"
+            layout = "interleaved_columns_first" if columns_first else "interleaved"
+            layout = "halves" if order["rope_rotate_half"] else layout
+            row = row.replaced(rotary="interleaved" if rope.mixed else layout)
         if isinstance(arch, HybridArchitecture):
-            row = row.replaced(others=stem_layers(arch))
+            row = row.replaced(others=_stem_layers(arch))
         others = []  # which come first, so that they fail before others are read
         has_bias = names is None or f"{row.head}.bias" in names
         if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
@@ -294,7 +245,7 @@ class Timm(Format):
         """Returns what `links` writes in another form, and the arguments that the class fixes."""
         folded = {"position_cover": "class"} if _folds(arch) else {}
         bias = {"head_use_bias": arch.options.head_use_bias}  # without one, zeros are written
-        return {**bias, **folded, **FIXED.get(timm_class(arch), {})}
+        return {**bias, **folded, **CLASSES[timm_class(arch)][2]}
 
     def config_files(self, arch, numerics):
         """Returns the `config.json` from which `timm.create_model` can build a model."""
@@ -304,17 +255,19 @@ class Timm(Format):
                 f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
             )
         describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
-        name, arguments = (_naflex if is_for_any_grid(arch, numerics) else describe)(arch)
+        name, arguments = (_naflex if _is_for_any_grid(arch, numerics) else describe)(arch)
         pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
         source = {
             "input_size": [arch.channels, *arch.image_size],
             "interpolation": pixels.interpolation,
             "crop_pct": 1.0 if crop is None else crop,
             "crop_mode": "squash" if crop is None else "center",
-            "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
-            "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
+            "mean": per_channel(pixels.mean, arch.channels),
+            "std": per_channel(pixels.std, arch.channels),
             "num_classes": arch.num_classes or 0,
-            "first_conv": "embeds.proj" if name == NAFLEX_SIGLIP else "patch_embed.proj",
+            "first_conv": "embeds.proj"
+            if name == architectures.NAFLEX_SIGLIP
+            else "patch_embed.proj",
             "classifier": ["head", "head_dist"] if "dist" in arch.prefix.names else "head",
         }
         config: dict[str, Any] = {

@@ -13,13 +13,12 @@ from typing import Any
 from vit_keras.layers import Rope
 from vit_keras.layers.common import check_choice, pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture, grid_of
+from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.base import COVERS, GELUS, covered_positions, pairs, resnet_sizes
 from vit_keras.weights.formats.tensor_names import TensorNames
 
-# What other classes and files call some tensors. DeiT's class has two tokens.
-DISTILLED = pairs("registers= gate=")
+# What other classes and files call some tensors.
 # The block ParallelScalingBlock, of ViT-22B.
 PARALLEL = pairs(
     "norm_0=in_norm qkv=in_proj. norm_2= parallel_bias=mlp_bias query_norm=q_norm key_norm=k_norm "
@@ -58,32 +57,51 @@ def is_gated(shapes: dict[str, tuple[int, ...]]) -> bool:
     return bool(shapes) and PLAIN.among(shapes).options(shapes).get("mlp") == "swiglu"
 
 
-def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
-    """Returns the row of the class to write a model for."""
-    options, is_beit = arch.options, arch.position_embedding.endswith("relative_2d")
-    if options.parallel or not is_eva(arch):
-        plain = DISTILLED if "dist" in arch.prefix.names else {}
-        return PLAIN.replaced("pre_logits=", **(PARALLEL if options.parallel else plain))
-    changes = {**EVA, **(BEIT if is_beit else {})}
-    gated, normed = options.mlp == "swiglu", options.mlp_norm
-    if gated and (normed or is_beit or (options.rope is not None and options.rope.centered)):
-        changes |= GATE
-    if gated and normed and not is_beit:  # as in EVA-02
-        changes |= SEPARATE
-    elif options.qkv_bias != "all" or is_beit:
-        changes |= QV_BIAS
-    return PLAIN.replaced("pre_logits=", **changes)
+# timm's classes: names of tensors, an architecture of the class, and the arguments that it fixes.
+CLASSES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "VisionTransformer": ({}, "", {}),
+    "VisionTransformerDistilled": (
+        pairs("registers= gate="),
+        "deit_tiny_distilled_patch16_224",
+        {"position_cover": "all"},
+    ),
+    "ParallelScalingBlock": (PARALLEL, "vit_base_patch16_xp_224", {"map_mlp_dim": None}),
+    "Eva": (EVA, "", {"gelu": "exact", "norm": "layer"}),
+    "Beit": (
+        {**EVA, **BEIT, **QV_BIAS},
+        "beit_base_patch16_224",
+        {"gelu": "exact", "norm": "layer", "class_token": True},
+    ),
+}
 
 
-def is_eva(arch: VisionTransformerArchitecture) -> bool:
-    """Whether a model belongs to timm's classes Eva or Beit."""
-    options = arch.options
-    gated_norm = options.mlp == "swiglu" and options.mlp_norm
-    other = options.qkv_bias == "qv" or options.rope is not None or gated_norm
+def timm_class(arch) -> str:
+    """Returns the name of timm's class, or block, to write a model for."""
+    options, is_gated = arch.options, arch.options.mlp == "swiglu"
+    if arch.position_embedding.endswith("relative_2d"):
+        return "Beit"
+    if options.parallel:
+        return "ParallelScalingBlock"
+    if "dist" in arch.prefix.names:
+        return "VisionTransformerDistilled"
+    is_eva = options.qkv_bias == "qv" or options.rope is not None
     if arch.classifier == "map":  # with a pool unlike that of class VisionTransformer
-        other = other or options.mlp == "swiglu" or options.map_heads is not None
-        other = other or options.map_mlp_dim is not None
-    return arch.position_embedding.endswith("relative_2d") or other
+        is_eva = is_eva or is_gated or (options.map_heads, options.map_mlp_dim) != (None, None)
+    return "Eva" if is_eva or (is_gated and options.mlp_norm) else "VisionTransformer"
+
+
+def names_for(arch) -> TensorNames:
+    """Returns the row of the class to write a model for."""
+    kind, options = timm_class(arch), arch.options
+    changes = dict(CLASSES[kind][0])
+    is_gated, centered = options.mlp == "swiglu", options.rope and options.rope.centered
+    if kind == "Beit" and is_gated:
+        changes |= GATE
+    elif kind == "Eva":
+        changes |= GATE if is_gated and (options.mlp_norm or centered) else {}
+        separate = is_gated and options.mlp_norm  # as in EVA-02
+        changes |= SEPARATE if separate else QV_BIAS if options.qkv_bias != "all" else {}
+    return PLAIN.replaced("pre_logits=", **changes)
 
 
 # What follows only from the names of timm's architectures, as timm's arguments (timm 1.0.31).
@@ -156,18 +174,23 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^test_vit[34]$|_tiny_", {"num_heads": 3}),
 )
 POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # attention pools over all tokens
-# What no option of `VisionTransformer` covers, by patterns of the values of timm's arguments.
-UNKNOWN: tuple[tuple[str, str, str], ...] = (
-    ("architecture", r"_rpn_|^eva02_enormous_", "normalization after attention and after the MLP"),
-    ("use_post_norm", "True|1", "normalization after attention and after the MLP"),
-    ("block_fn", "ResPostBlock", "normalization after attention and after the MLP"),
-    ("architecture", r"_\d+x2_|_d(little_|pwee_|wee_)|^aimv2_|_sapiens2$", "these blocks"),
-    ("architecture", r"_parfac_|^naflexvit_.*(_par_|_radio_)", "these patches or positions"),
-    ("global_pool", "^(max|avgmax|prr)$", "this pooling"),
-    ("patchify_channels_last", "False|0", "patches whose channels come first"),
-    ("pos_embed_ar_preserving", "True|1", "positions that are resized to a square and cropped"),
-    ("pos_embed_align_corners", "True|1", "positions that are resized with aligned corners"),
-)
+# What no option of `VisionTransformer` covers, by patterns of timm's arguments, sorted by name.
+UNKNOWN = {
+    r"architecture=(\S*_rpn_|eva02_enormous_)|use_post_norm=(True|1)|block_fn=\S*ResPostBlock": (
+        "normalization after attention and after the MLP"
+    ),
+    r"architecture=(\S*(_\d+x2_|_d(little_|pwee_|wee_)|_sapiens2 )|aimv2_)": "these blocks",
+    r"architecture=(\S*_parfac_|naflexvit_\S*(_par_|_radio_))": "these patches or positions",
+    r"global_pool=(max|avgmax|prr) ": "this pooling",
+    r"global_pool=avg .*pool_include_prefix=(True|1)": "a mean of all tokens",
+    r"patchify_channels_last=(False|0)": "patches whose channels come first",
+    r"pos_embed_ar_preserving=(True|1)": "positions that are resized to a square and cropped",
+    r"pos_embed_align_corners=(True|1)": "positions that are resized with aligned corners",
+    r"rope_grid_indexing=xy .*rope_rotate_half=(True|1) .*rope_type=(?!mixed)": (
+        "this order of channels"
+    ),
+    r"rope_grid_offset=(?!0(\.0)? ).*rope_type=dinov3": "an offset of centered positions",
+}
 
 
 def timm_arguments(config: dict) -> dict[str, Any]:
@@ -191,11 +214,12 @@ def timm_arguments(config: dict) -> dict[str, Any]:
     arguments["architecture"] = name
     if name.startswith("naflexvit_"):
         arguments["use_rot_pos_emb"] = arguments["rope_type"] not in ("", "none")
-    for key, pattern, what in UNKNOWN:
-        if re.search(pattern, str(arguments.get(key))):
+    text = "".join(f"{key}={value} " for key, value in sorted(arguments.items()))
+    for pattern, what in UNKNOWN.items():
+        if match := re.search(rf"\b{pattern}", text):
             raise ValueError(
                 f"No option of VisionTransformer corresponds to {what}, which timm's model "
-                f"requires. Received: {key}={arguments[key]!r}"
+                f"requires. Received: {match[0]}"
             )
     return arguments
 
@@ -257,9 +281,12 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
 def infer(shapes: dict, config: dict) -> dict:
     """Returns the arguments of the model from shapes and configuration."""
     names, theirs = PLAIN.among(shapes), arguments_of(config, shapes)
-    kind = classifier(shapes, theirs, config)
+    kind = _classifier(shapes, theirs, config)
     flat = theirs.get("patch_size"), theirs.get("in_chans", 3)
-    sizes = names.sizes(shapes, kind, *flat) | stem_sizes(shapes)
+    sizes = names.sizes(shapes, kind, *flat)
+    for root in (f"{BACKBONE}.conv.weight", f"{BACKBONE}.stem.conv.weight"):
+        if root in shapes:
+            sizes |= resnet_sizes(shapes, root, UNITS, (1, 0))
     has_cls = names.cls in shapes
     if has_cls and kind in ("gap", "gap_norm", "map"):
         sizes["class_token"] = True
@@ -273,7 +300,7 @@ def infer(shapes: dict, config: dict) -> dict:
     if ends_bare and not {"norm.weight", "fc_norm.weight"} & {*shapes}:
         sizes["final_norm"] = False
     if theirs["use_rot_pos_emb"]:
-        sizes["rope"] = rope_of(theirs)
+        sizes["rope"] = _rope_of(theirs)
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
     sizes |= _image_size(sizes, names, shapes, theirs, config)
@@ -283,53 +310,34 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 BACKBONE = "patch_embed.backbone"
+UNITS = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."
 
 
-def stem_sizes(shapes: dict) -> dict:
-    """Returns the arguments of `HybridViT` from the shapes of a stem; empty without a stem."""
-    units = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."
-    roots = [f"{BACKBONE}.{name}.weight" for name in ("conv", "stem.conv")]
-    held = [root for root in roots if root in shapes]
-    return resnet_sizes(shapes, held[0], units, (1, 0)) if held else {}
-
-
-def classifier(shapes: dict, theirs: dict, config: dict) -> str:
+def _classifier(shapes, theirs, config):
     """Returns the input of a file's classifier."""
     stated = {**config, **(config.get("model_args") or {})}.get("global_pool")
     if "attn_pool.latent" in shapes:
         return "map"
     if "dist_token" in shapes:
         return "distilled"
-    if stated in ("token", "") and "fc_norm.weight" in shapes:
-        raise ValueError(
-            "`fc_norm` must follow a mean of the patches. Received: a configuration with "
-            f"global_pool={stated!r}, and fc_norm.weight. Rename fc_norm.* to norm.*, which "
-            "normalizes each token the same way"
-        )
-    if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
-        raise ValueError(
-            "The mean must be over the patches only. Received: a configuration with a mean of all "
-            "tokens, global_pool='avg' with pool_include_prefix=True"
-        )
-    pool, has_cls = theirs["global_pool"], "cls_token" in shapes or "embeds.cls_token" in shapes
-    if pool != "avg" and has_cls and "fc_norm.weight" not in shapes:
-        return "token"
-    return "gap_norm" if "fc_norm.weight" in shapes else "gap"
+    if "fc_norm.weight" in shapes:
+        if stated in ("token", ""):
+            raise ValueError(
+                "`fc_norm` must follow a mean of the patches. Received: a configuration with "
+                f"global_pool={stated!r}, and fc_norm.weight. Rename fc_norm.* to norm.*, which "
+                "normalizes each token the same way"
+            )
+        return "gap_norm"
+    has_cls = not {"cls_token", "embeds.cls_token"}.isdisjoint(shapes)
+    return "token" if has_cls and theirs["global_pool"] != "avg" else "gap"
 
 
-def rope_of(theirs: dict) -> Rope:
+def _rope_of(theirs):
     """Returns the rotary positions that timm's arguments describe."""
     base, kind = float(theirs["rope_temperature"]), theirs["rope_type"]
     check_choice(kind, ("cat", "axial", "mixed", "dinov3"), "rope_type")
-    if kind == "dinov3":
-        if theirs["rope_grid_offset"]:
-            raise ValueError(
-                "`rope_grid_offset` must be 0 if rope_type='dinov3'. Received: "
-                f"rope_grid_offset={theirs['rope_grid_offset']}"
-            )
-        return Rope(base=base, centered=True)
-    if kind == "mixed":
-        return Rope(base=base, mixed=True)
+    if kind in ("mixed", "dinov3"):
+        return Rope(base=base, mixed=kind == "mixed", centered=kind == "dinov3")
     reference = theirs.get("ref_feat_shape", theirs.get("rope_ref_feat_shape"))
     reference = None if reference is None else pair(reference, "ref_feat_shape")
     return Rope(base=base, offset=float(theirs["rope_grid_offset"]), reference=reference)
