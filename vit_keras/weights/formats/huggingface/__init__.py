@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import (
-    WITH_NO_OBJECT,
-    ViTOptions,
-    changed_options,
-    check_choice,
-    pair,
-)
+from vit_keras.layers.common import WITH_NO_OBJECT, ViTOptions, changed_options, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.checks import listed
@@ -35,13 +29,7 @@ from vit_keras.weights.formats.base import (
     pairs,
     per_channel,
 )
-from vit_keras.weights.formats.huggingface.model_types import (
-    MODEL_TYPES,
-    NAFLEX,
-    ModelType,
-    by_names,
-    type_for,
-)
+from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, by_names, type_for
 from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
 # Other model types: those whose configurations have the image tower's as `vision_config`, and other
@@ -88,7 +76,7 @@ def _tower_config(config):
     return {**inner, **kept, "model_type": whole}
 
 
-def _read_config(config, names) -> tuple[ModelType, dict[str, Any]]:
+def _read_config(config, names):
     """Returns the model type, and the fields of its configuration with defaults for absent ones.
 
     Args:
@@ -426,7 +414,7 @@ class HuggingFace(Format):
 
     def infer(self, shapes, config):
         row, fields = _read_config(config, set(shapes))
-        tensors, design = row.names, row.design(set(shapes))
+        tensors, design = row.names, {**row.fixed, **row.design(set(shapes))}
         channels = fields.get("num_channels", 3)
         arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
         if tensors.positions and not tensors.relative:  # which only BEiT may lack
@@ -460,7 +448,7 @@ class HuggingFace(Format):
             preprocessing=_read_processor(config.get(PROCESSOR) or {}, row.processor),
             resizing=row.resizing,
             class_names=names if is_named else None,
-            task=Task(*kinds) if kinds else CLASSES,
+            task=Task(kinds[0]) if kinds else CLASSES,
         )
 
     def assumption(self, shapes, config, overrides):
@@ -473,7 +461,7 @@ class HuggingFace(Format):
         return type_for(arch).as_read(arch)
 
     def config_files(self, arch, numerics):
-        row = type_for(arch, numerics.resizing.positions == NAFLEX)
+        row = type_for(arch, numerics.resizing)
         pixels = numerics.preprocessing
         processor = write_processor(arch.image_size, arch.channels, pixels, row.processor)
         if row.processor == "Siglip2ImageProcessor":

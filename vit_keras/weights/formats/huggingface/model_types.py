@@ -1,5 +1,6 @@
 """One row for each of transformers' model types: ViT, DeiT, BEiT, DINO, CLIP, SigLIP and so on."""
 
+import math
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +45,7 @@ class ModelType:
         covers: The tokens that positions may cover, as in `ViTOptions.position_cover`.
         base: The prefix of the backbone's tensors in classes with a head; "" for the type's name.
         square: Whether its configuration has one side for images and one for patches.
-        fixed: The arguments that its code fixes.
+        fixed: The arguments that the type decides.
     """
 
     name: str
@@ -58,7 +59,7 @@ class ModelType:
     covers: tuple[str, ...] = ("all",)
     base = ""
     square = False
-    fixed: Mapping[str, Any] = types.MappingProxyType({})
+    fixed: Mapping[str, Any] = types.MappingProxyType({"classifier": "token"})
 
     def __init_subclass__(cls, name: str):
         cls.name = name
@@ -77,8 +78,8 @@ class ModelType:
         return {f"{layer}.weight" for layer in layers}
 
     def design(self, names: set[str]) -> dict[str, Any]:
-        """Returns the arguments that the type or the presence of tensors decides."""
-        return {"classifier": "token"}
+        """Returns the arguments that the presence of tensors decides."""
+        return {}
 
     def derived(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of the configuration that arguments decide."""
@@ -98,7 +99,7 @@ class ModelType:
 
     def as_read(self, arch: VisionTransformerArchitecture) -> dict[str, Any]:
         """As in `Format`."""
-        return {**self.fixed}
+        return {}
 
 
 def _classes(prefix, token="token", of_classes=None):
@@ -143,20 +144,15 @@ class Yolos(Vit, name="yolos"):
     square = True
 
     def design(self, names):
-        detects = f"{self.names.head}.weight" in names
-        return {"classifier": "token", "boxes": "tokens" if detects else None}
+        return {"boxes": "tokens"} if f"{self.names.head}.weight" in names else {}
 
     def written(self, arch):
         return super().written(arch) | {"image_size": list(arch.image_size)}
 
     def as_read(self, arch):
-        """Returns the pooler's width, and where positions are added, in transformers' code."""
-        (height, width), side, every = arch.image_size, arch.patch_size[0], arch.num_layers > 1
-        every = every and height * width // side**2 == arch.grid[0] * arch.grid[1]
-        changes: dict[str, Any] = {} if every else {"position_embedding_at": "stem"}
-        if arch.representation_size is not None:
-            changes["representation_size"] = arch.hidden_size
-        return changes
+        """transformers counts the positions before all blocks by the area of the image."""
+        counted = math.prod(arch.image_size) // arch.patch_size[0] ** 2
+        return {} if counted == math.prod(arch.grid) else {"position_embedding_at": "stem"}
 
 
 class Deit(Vit, name="deit"):
@@ -174,7 +170,7 @@ class Deit(Vit, name="deit"):
     def design(self, names):
         if f"{self.names.head_dist}.weight" in names:
             return {"classifier": "distilled"}
-        return {"classifier": "token", "distillation_token": True}
+        return {"distillation_token": True}
 
 
 TABLE = "relative_position_bias.relative_position_bias_table"
@@ -189,7 +185,7 @@ class Beit(Vit, name="beit"):
     classes: Mapping = _classes("Beit") | _classes("Beit", "gap_norm")
     fields: Mapping = {**COMMON, ABSOLUTE: False, "layer_norm_eps": 1e-12}
     processor = "BeitImageProcessor"
-    fixed: Mapping = {"qkv_bias": "qv"}
+    fixed: Mapping = {"classifier": "token", "qkv_bias": "qv"}
     resizing = Resizing("bicubic", "bicubic", biases="bilinear_half_pixel", crops=True)
     square = True
 
@@ -198,7 +194,7 @@ class Beit(Vit, name="beit"):
         if f"{self.names.pooled_norm}.weight" in names:
             return {"classifier": "gap_norm", "class_token": True}
         if f"{self.names.norm}.weight" in names:
-            return {"classifier": "token"}
+            return {}
         return {"classifier": "gap", "class_token": True, "final_norm": False}
 
     def written(self, arch):
@@ -213,9 +209,7 @@ class Beit(Vit, name="beit"):
 class Ijepa(Vit, name="ijepa"):
     names = Vit.names.replaced("cls=")
     classes: Mapping = _classes("IJepa", "gap")
-
-    def design(self, names):
-        return {"classifier": "gap"}
+    fixed: Mapping = {"classifier": "gap"}
 
 
 class VitMsn(Vit, name="vit_msn"):
@@ -236,12 +230,12 @@ class Dinov2(ModelType, name="dinov2"):
     classes: Mapping = _classes("Dinov2", of_classes="token_gap")
     fields: Mapping = {**Vit.fields, "layer_norm_eps": 1e-6, "use_swiglu_ffn": False}
     processor = "BitImageProcessor"
+    fixed: Mapping = {"classifier": "token", "layer_scale": LAYER_SCALE}
     square = True
 
     def design(self, names):
         """A classifier reads the class token and the mean of the patches."""
-        classifier = "token_gap" if f"{self.names.head}.weight" in names else "token"
-        return {"classifier": classifier, "layer_scale": LAYER_SCALE}
+        return {"classifier": "token_gap"} if f"{self.names.head}.weight" in names else {}
 
     def written(self, arch):
         return super().written(arch) | {"mlp_ratio": self._ratio(arch)}
@@ -294,9 +288,7 @@ class Dinov3(ModelType, name="dinov3_vit"):
         "num_register_tokens": 0,
     }
     processor = "DINOv3ViTImageProcessor"
-
-    def design(self, names):
-        return {"classifier": "token", "layer_scale": LAYER_SCALE}
+    fixed: Mapping = Dinov2.fixed
 
     def written(self, arch):
         gate = {"hidden_act": "silu"} if arch.options.mlp == "swiglu" else {}
@@ -323,7 +315,7 @@ class ClipVision(ModelType, name="clip_vision_model"):
     }
     fields: Mapping = {**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
     processor = "CLIPImageProcessor"
-    fixed: Mapping = {"qkv_bias": "all"}
+    fixed: Mapping = {"classifier": "token", "qkv_bias": "all", "pre_norm": True}
     base = "vision_model."
     square = True
 
@@ -331,7 +323,7 @@ class ClipVision(ModelType, name="clip_vision_model"):
         """A classifier reads the mean of the patches, not normalized, or the class token."""
         if f"{self.names.head}.weight" in names:
             return {"classifier": "gap", "class_token": True, "final_norm": False}
-        return {"classifier": "token"}
+        return {}
 
     def written(self, arch):
         projects = arch.num_classes is not None and not arch.options.head_use_bias
@@ -365,9 +357,8 @@ class OwlVit(ClipVision, name="owlvit_vision_model"):
     def design(self, names):
         head, objectness = (self.names.others[name] for name in ("head", "head_objectness"))
         if f"{head}.weight" not in names:
-            return {"classifier": "token", "boxes": None}
-        has_objects = f"{objectness}.weight" in names
-        return {"classifier": "token", "boxes": "texts_objectness" if has_objects else "texts"}
+            return {}
+        return {"boxes": "texts_objectness" if f"{objectness}.weight" in names else "texts"}
 
 
 class OwlV2(OwlVit, name="owlv2_vision_model"):
@@ -383,14 +374,14 @@ class Siglip(ModelType, name="siglip_vision_model"):
     classes: Mapping = {("map", ""): "SiglipVisionModel"}
     fields: Mapping = {**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
     processor = "SiglipImageProcessor"
-    fixed: Mapping = {"qkv_bias": "all", "map_mlp_dim": None}
+    fixed: Mapping = {"classifier": "gap", "qkv_bias": "all", "map_mlp_dim": None}
     base = "vision_model."
     square = True
 
     def design(self, names):
         """A classifier reads the mean of the normalized patches; without one, there is a pool."""
         pools = self.names.pool_probe in names and f"{self.names.head}.weight" not in names
-        return {"classifier": "map" if pools else "gap"}
+        return {"classifier": "map"} if pools else {}
 
 
 class Siglip2(Siglip, name="siglip2_vision_model"):
@@ -410,11 +401,9 @@ def by_names(names: set[str]) -> ModelType:
     return max(whole or rows or [MODEL_TYPES["vit"]], key=lambda row: bool(row.mark))
 
 
-NAFLEX = "bilinear_antialias"  # how SigLIP 2's NaFlex resizes positions
-
-
-def type_for(arch, naflex: bool = False) -> ModelType:
-    """Returns the type under which to write a model of this architecture."""
+def type_for(arch: VisionTransformerArchitecture, resizing: Resizing | None = None) -> ModelType:
+    """Returns the type under which to write a model that resizes by these rules."""
+    naflex = resizing is not None and resizing.positions == Siglip2.resizing.positions
     options, every = arch.options, arch.position_embedding_at == "every"
     plain = options.position_cover == "all" and options.layer_scale is None
     is_scaled = options.layer_scale is not None or options.mlp != "gelu"
