@@ -3,7 +3,7 @@
 import collections
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,17 @@ from vit_keras.models.architectures import Numerics, VisionTransformerArchitectu
 Shapes = dict[str, tuple[int, ...]]
 
 
-def halves(size: int) -> np.ndarray:
-    """Pairs (i, i + d/2), rows first, as in DINOv3 and in this package."""
-    return np.arange(size)
-
-
-def interleaved(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), rows first, as in EVA-02."""
-    return np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
-
-
-def interleaved_columns_first(size: int) -> np.ndarray:
-    """Pairs (2i, 2i + 1), columns first, as in PE."""
-    pairs = np.roll(np.arange(size // 2), -(size // 4))
-    return np.concatenate([2 * pairs, 2 * pairs + 1])
-
-
 # Rotary positions rotate pairs of channels of the queries and keys in a head. Projects order these
 # channels differently. This package pairs channels i and i + d/2, by rows for i < d/4 and by
-# columns for the others. A layout gives the position of each channel in a file.
-LAYOUTS = {layout.__name__: layout for layout in (halves, interleaved, interleaved_columns_first)}
+# columns for the others, as DINOv3 does. A layout gives the position of each channel in a file.
+# EVA-02 interleaves pairs (2i, 2i + 1), rows first; PE has columns first.
+LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
+    "halves": np.arange,
+    "interleaved": lambda size: np.arange(size).reshape(-1, 2).T.ravel(),
+    "interleaved_columns_first": lambda size: np.roll(
+        np.arange(size).reshape(-1, 2), -(size // 4), axis=0
+    ).T.ravel(),
+}
 
 
 def pairs(text: str) -> dict[str, Any]:
@@ -72,24 +63,20 @@ FIELDS = pairs(
     "MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 "
     "pre_logits=pre_logits head_dist=head_dist head=head projection=head"
 )
-DEFAULTS: dict[str, Any] = {  # of all fields
-    **dict.fromkeys(FIELDS.values(), ""),
-    **pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias= relative="),
-    **pairs("shared_relative= positions_of_blocks= projection= rotary=halves"),
-    **dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False),
-    "others": {},
-    "spellings": (),
-    "token_axes": 3,
-    "position_axes": 3,
-    "first": 0,
-}
-
+# Their defaults, and those of the other fields.
+DEFAULTS: dict[str, Any] = dict.fromkeys(FIELDS.values(), "")
+DEFAULTS |= pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias=")
+DEFAULTS |= pairs("relative= shared_relative= positions_of_blocks= projection= rotary=halves")
+DEFAULTS |= dict.fromkeys(("projection_is_ours", "registers_last", "linear_patches", "rms"), False)
+DEFAULTS |= {"others": {}, "spellings": (), "token_axes": 3, "position_axes": 3, "first": 0}
 
 LEARNED = {"position_embedding": "learned", "position_embedding_at": "stem"}  # the default
 COVERS = ("class", "all", "patches")  # of positions, the likeliest first
 
 
-def covered_positions(arguments: dict, positions: int, image_size=None, covers=COVERS) -> dict:
+def covered_positions(
+    arguments: dict, positions: int, image_size=None, covers=COVERS, strict=True
+) -> dict[str, Any]:
     """Returns the image size and the tokens that the learned positions cover.
 
     Args:
@@ -97,6 +84,7 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
         positions: The number of learned positions; 0 for a model without any.
         image_size: Height and width from a configuration; None guesses a square grid.
         covers: The values of `ViTOptions.position_cover` to try.
+        strict: Whether to refuse, not to ignore, a size that contradicts the number of positions.
 
     Returns:
         `image_size`, unless unknown, and the options `position_cover` and `crop_to_patches`, unless
@@ -110,20 +98,20 @@ def covered_positions(arguments: dict, positions: int, image_size=None, covers=C
     stride = 1 if stages is None else variants.stem_stride(stages)  # of a hybrid's stem
     slots = {cover: prefix.positions(cover) for cover in covers}
     extra = None
-    if image_size is None:
-        extra = next((k for k in slots.values() if square_side(positions - k)), None)
-        if extra is None:
-            return {}
-        image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
-    elif positions:
+    if image_size is not None and positions:
         sides = (size // (patch * stride) for size, patch in zip(image_size, patch_size))
         extra = positions - math.prod(sides)
-        if extra not in slots.values():
+        if extra not in slots.values() and strict:
             raise ValueError(
                 f"Images of {image_size} pixels, as the configuration states, have "
                 f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
                 f"Received: {positions} positions"
             )
+    if image_size is None or (positions and extra not in slots.values()):
+        extra = next((k for k in slots.values() if square_side(positions - k)), None)
+        if extra is None:
+            return {}
+        image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
     cover = next((name for name, count in slots.items() if count == extra), "all")
     changed: dict[str, Any] = {"image_size": tuple(image_size)}
     if prefix.positions(cover) != prefix.count:

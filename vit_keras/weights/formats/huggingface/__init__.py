@@ -5,7 +5,6 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 `pre_logits`. Text towers, pre-training decoders and mask tokens are left out.
 """
 
-import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -193,29 +192,20 @@ def labels_of(names: Sequence[str], kind: str) -> dict:
 
 
 PROCESSOR = "preprocessor_config.json"
-PIL_RESAMPLE: dict[Any, int] = {"bilinear": 2, "bicubic": 3}
-SQUARE, EDGE = {"height": 224, "width": 224}, {"shortest_edge": 224}
-
-
-def _defaults(colors, resample, size, crop=None):
-    fields = {"image_mean": colors["mean"], "image_std": colors["std"]}
-    fields |= {"resample": resample, "size": size}
-    return {**fields, "do_center_crop": crop is not None, "crop_size": crop or SQUARE}
-
-
-# The defaults of each class, for missing fields.
-PROCESSORS: dict[str, dict[str, Any]] = {
-    "ViTImageProcessor": _defaults(HALF, 2, SQUARE),
-    "DeiTImageProcessor": _defaults(HALF, 3, {"height": 256, "width": 256}, SQUARE),
-    "BeitImageProcessor": _defaults(HALF, 3, SQUARE),
-    "BitImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
-    "DINOv3ViTImageProcessor": _defaults(IMAGENET, 2, SQUARE),
-    "CLIPImageProcessor": _defaults(CLIP, 3, EDGE, SQUARE),
-    "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
-    "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
-    "YolosImageProcessor": _defaults(IMAGENET, 2, {"shortest_edge": 800, "longest_edge": 1333}),
-    "OwlViTImageProcessor": _defaults(CLIP, 3, {"height": 768, "width": 768}),
-    "Owlv2ImageProcessor": _defaults(CLIP, 2, {"height": 960, "width": 960}),
+RESAMPLE = {2: "bilinear", 3: "bicubic"}  # by Pillow's numbers
+# The defaults of each class, for missing fields: colors, resample, size and the size of a crop.
+PROCESSORS: dict[str, tuple[dict[str, Any], int, int, int | None]] = {
+    "ViTImageProcessor": (HALF, 2, 224, None),
+    "DeiTImageProcessor": (HALF, 3, 256, 224),
+    "BeitImageProcessor": (HALF, 3, 224, None),
+    "BitImageProcessor": (CLIP, 3, 224, 224),
+    "DINOv3ViTImageProcessor": (IMAGENET, 2, 224, None),
+    "CLIPImageProcessor": (CLIP, 3, 224, 224),
+    "SiglipImageProcessor": (HALF, 3, 224, None),
+    "Siglip2ImageProcessor": (HALF, 2, 224, None),
+    "YolosImageProcessor": (IMAGENET, 2, 800, None),
+    "OwlViTImageProcessor": (CLIP, 3, 768, None),
+    "Owlv2ImageProcessor": (CLIP, 2, 960, None),
 }
 EXACT = ("DINOv3ViTImageProcessor",)  # it scales levels to floats before resizing
 CROP = ("CLIPImageProcessor", "BitImageProcessor")
@@ -229,23 +219,24 @@ def _read_processor(settings, processor):
         processor: The model type's processor, for a file that does not name one.
     """
     name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
-    name = name.removesuffix("Fast").removesuffix("Pil")
-    name = name.replace("FeatureExtractor", "ImageProcessor")
+    name = re.sub("(FeatureExtractor|ImageProcessor)(Fast|Pil)?$", "ImageProcessor", name)
     name = name if name in PROCESSORS else processor
-    stated = {key: value for key, value in settings.items() if value is not None}
-    fields = {"do_rescale": True, "rescale_factor": 1 / 255, **PROCESSORS[name], **stated}
-    resamples = {number: method for method, number in PIL_RESAMPLE.items()}
+    colors, resample, size, crop = PROCESSORS[name]
+    fields = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+    fields |= {f"image_{key}": values for key, values in colors.items()}
+    fields |= {"resample": resample, "size": size, "do_center_crop": crop, "crop_size": crop or 224}
+    fields |= {key: value for key, value in settings.items() if value is not None}
     factor = fields["rescale_factor"] if fields["do_rescale"] else 1
     white = float(f"{255 * factor:.6g}")  # 1 even if the file has rounded 1 / 255
-    normalizes = fields.get("do_normalize", True)
-    mean, std = (fields["image_mean"], fields["image_std"]) if normalizes else ((0.0,), (1.0,))
+    plain = (0.0,), (1.0,)
+    mean, std = (fields["image_mean"], fields["image_std"]) if fields["do_normalize"] else plain
     size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
     # DeiT's processor crops squares; its original code resizes the shorter side.
     crops = fields["do_center_crop"] and size and crop
     return Preprocessing(
         mean=tuple(value / white for value in mean),
         std=tuple(value / white for value in std),
-        interpolation=resamples.get(fields["resample"], "bilinear"),
+        interpolation=RESAMPLE.get(fields["resample"], "bilinear"),
         antialias=True,
         crop_fraction=min(crop / size, 1.0) if crops else None,
         rounding="none" if name in EXACT and not crops else "transformers",
@@ -270,13 +261,14 @@ def write_processor(
         processor: The model type's processor. CLIP's is written instead if this one cannot express
             the crop, as is the case for DeiT's, which first resizes to a square.
     """
-    check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
+    resample = {name: number for number, name in RESAMPLE.items()}
+    check_choice(pixels.interpolation, resample, "interpolation")
     size = dict(zip(("height", "width"), image_size))
     config = {
         "image_processor_type": processor,
         "do_resize": True,
         "size": size,
-        "resample": PIL_RESAMPLE[pixels.interpolation],
+        "resample": resample[pixels.interpolation],
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -368,11 +360,10 @@ def _covered(arguments, row, shapes, fields):
     """Returns the size of images and the tokens that positions cover."""
     tensors, covers = row.names, row.covers
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
-    size = _image_size_of(fields)
+    size, strict = _image_size_of(fields), True
     if size is None and not tensors.linear_patches and "model_type" in fields:
-        with contextlib.suppress(ValueError):
-            return covered_positions(arguments, count, row.image_size, covers)
-    return covered_positions(arguments, count, size, covers) if count or size else {}
+        size, strict = row.image_size, False
+    return covered_positions(arguments, count, size, covers, strict) if count or size else {}
 
 
 class HuggingFace(Format):
@@ -453,7 +444,7 @@ class HuggingFace(Format):
 
     def assumption(self, shapes, config, overrides):
         said = (config.get(PROCESSOR) or {}).get("resample")
-        if said in (None, *PIL_RESAMPLE.values()):
+        if said in (None, *RESAMPLE):
             return ""
         return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={said}"
 

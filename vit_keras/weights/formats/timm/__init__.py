@@ -49,7 +49,7 @@ ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
 
 def _shared(arch):
-    """Returns the arguments that the classes VisionTransformer and Eva share."""
+    """Returns the arguments that the classes VisionTransformer and Eva share; None is left out."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -64,7 +64,7 @@ def _shared(arch):
         "no_embed_class": arch.options.position_cover != "all",
         "qkv_bias": arch.options.qkv_bias != "none",
         "global_pool": POOLS.get(arch.classifier, ""),
-        **({"in_chans": arch.channels} if arch.channels != 3 else {}),
+        "in_chans": arch.channels if arch.channels != 3 else None,
     }
 
 
@@ -86,20 +86,17 @@ def _vision_transformer(arch):
     is_clip = arch.layer_norm_epsilon == 1e-5 and options.norm == "layer"
     plain = "vit_base_patch32_clip_224" if is_clip else "vit_base_patch16_224"
     plain = "vit_giant_patch14_dinov2" if is_gated else plain
+    is_usual = (options.norm == "rms") == options.parallel  # then the architecture's is right
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
+        "act_layer": None if is_gated else ACTS.get(arch.gelu, "gelu"),
+        "init_values": options.layer_scale or (0 if is_gated else None),
+        "fc_norm": False if arch.classifier == "gap" else None,
+        "norm_layer": None if is_usual else "layernorm" if options.parallel else "rmsnorm",
     }
     if is_gated:  # timm counts both halves
         arguments["mlp_ratio"] = 2 * (arch.mlp_dim + 0.25) / arch.hidden_size
-    else:
-        arguments["act_layer"] = ACTS.get(arch.gelu, "gelu")
-    if options.layer_scale is not None or is_gated:
-        arguments["init_values"] = options.layer_scale or 0
-    if arch.classifier == "gap":
-        arguments["fc_norm"] = False
-    if (options.norm == "rms") != options.parallel:  # otherwise the architecture's is right
-        arguments["norm_layer"] = "layernorm" if options.parallel else "rmsnorm"
     return CLASSES[timm_class(arch)][1] or plain, arguments
 
 
@@ -150,9 +147,8 @@ def _eva(arch):
         "use_fc_norm": arch.classifier == "gap_norm",
         "use_post_transformer_norm": options.final_norm and arch.classifier != "gap_norm",
         "use_rot_pos_emb": rope is not None,
+        "init_values": options.layer_scale,
     }
-    if options.layer_scale is not None:
-        arguments["init_values"] = options.layer_scale
     if arch.classifier == "map":
         arguments["attn_pool_num_heads"] = options.map_heads or arch.num_heads
         hidden = options.map_mlp_dim or arch.mlp_dim
@@ -275,7 +271,7 @@ class Timm(Format):
             "num_classes": arch.num_classes or 0,
             "num_features": arch.hidden_size,
             "global_pool": POOLS.get(arch.classifier, ""),
-            "model_args": arguments,
+            "model_args": {key: value for key, value in arguments.items() if value is not None},
             "pretrained_cfg": source,
         }
         if numerics.class_names is not None:

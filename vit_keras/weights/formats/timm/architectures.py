@@ -4,7 +4,6 @@ its model.
 All of timm's classes share one `TensorNames`, which includes their different spellings.
 """
 
-import contextlib
 import dataclasses
 import math
 import re
@@ -361,9 +360,7 @@ def _image_size(sizes, names, shapes, theirs, config):
     if "no_embed_class" in theirs and not is_hybrid:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
         covers = ("patches" if patches_only else "all", *COVERS)
-    with contextlib.suppress(ValueError):  # a configuration may be for another size
-        return covered_positions(sizes, table[1], said, covers)
-    return covered_positions(sizes, table[1], None, covers)
+    return covered_positions(sizes, table[1], said, covers, strict=False)
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
