@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import check_choice, pair
+from vit_keras.layers.common import changed_options, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
@@ -108,6 +108,8 @@ def names_for(arch) -> TensorNames:
 # entry point, overridden by `model_args` in `config.json`.
 # Every row whose pattern matches a name counts; later rows override earlier ones.
 # `norm_eps` stands for the epsilon in `norm_layer`, which JSON cannot hold.
+# `pools_all` and `resizing` stand for what its code computes.
+ANTIALIASED, HALF_PIXEL = ["bicubic_antialias"] * 2, ["bilinear_half_pixel"] * 2
 DEFAULTS: dict[str, Any] = {
     "global_pool": "token",
     "act_layer": "gelu",
@@ -121,6 +123,8 @@ DEFAULTS: dict[str, Any] = {
     "rope_grid_offset": 0.0,
     "rope_grid_indexing": "ij",
     "rope_rotate_half": False,
+    "pools_all": False,
+    "resizing": Resizing(*ANTIALIASED, crops=True),
 }
 ROPE = {"use_rot_pos_emb": True}
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -129,6 +133,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^eva.*_clip_", {"global_pool": "token"}),
     (r"_siglip_\d|_siglip$|_map(_|$)|_pe_core_|^test_vit3", {"global_pool": "map"}),
     (r"^test_vit3|_pe_core_", {"pool_include_prefix": True}),
+    (r"^eva|_pe_|_rope_|_dinov3|_lingbot", {"pools_all": True}),  # also the tokens before patches
     # Normalization.
     (r"^vit(_.*)?(_clip_|_pe_|_dinov3|_lingbot)|^beit3_", {"norm_eps": 1e-5}),
     (r"_pe_(lang|spatial)_|_radio_|_intern300m_", {"final_norm": False}),
@@ -155,6 +160,13 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_", {"pos_embed_antialias": True, "pos_embed_grid_size": (16, 16)}),
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
+    # The rules for other sizes.
+    (r"^beit(v2)?_", {"resizing": Resizing(*ANTIALIASED, biases="bilinear_geometric", crops=True)}),
+    (r"flexi|radio", {"resizing": Resizing(*HALF_PIXEL, crops=True)}),
+    (
+        r"(base|huge)_patch16_radio_v3",
+        {"resizing": Resizing("bilinear", HALF_PIXEL[1], crops=True)},
+    ),
     # The number of heads.
     (r"_base(_|$)", {"num_heads": 12}),
     (r"_base_patch16_gap_", {"num_heads": 16}),
@@ -172,7 +184,6 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^test_vit2?$", {"num_heads": 2}),
     (r"^test_vit[34]$|_tiny_", {"num_heads": 3}),
 )
-POOLS_ALL = re.compile(r"^eva|_pe_|_rope_|_dinov3|_lingbot")  # attention pools over all tokens
 # What no option of `VisionTransformer` covers, by patterns of timm's arguments, sorted by name.
 UNKNOWN = {
     r"architecture=(\S*_rpn_|eva02_enormous_)|use_post_norm=(True|1)|block_fn=\S*ResPostBlock": (
@@ -286,20 +297,18 @@ def infer(shapes: dict, config: dict) -> dict:
     for root in (f"{BACKBONE}.conv.weight", f"{BACKBONE}.stem.conv.weight"):
         if root in shapes:
             sizes |= resnet_sizes(shapes, root, UNITS, (1, 0))
-    has_cls = names.cls in shapes
-    if has_cls and kind in ("gap", "gap_norm", "map"):
-        sizes["class_token"] = True
-    pools_all = theirs["pool_include_prefix"] or POOLS_ALL.search(theirs["architecture"])
-    if kind == "map" and pools_all and (has_cls or names.registers in shapes):
-        sizes["pool_all_tokens"] = True
+    others = names.cls in shapes, names.registers in shapes
+    pools_all = theirs["pool_include_prefix"] or theirs["pools_all"]
     heads = theirs.get("attn_pool_num_heads")
-    if kind == "map" and heads not in (None, theirs.get("num_heads")):
-        sizes["map_heads"] = heads
     ends_bare = not theirs["final_norm"] or theirs.get("use_post_transformer_norm") is False
-    if ends_bare and not {"norm.weight", "fc_norm.weight"} & {*shapes}:
-        sizes["final_norm"] = False
-    if theirs["use_rot_pos_emb"]:
-        sizes["rope"] = _rope_of(theirs)
+    sizes |= {
+        "class_token": others[0] and kind in ("gap", "gap_norm", "map"),
+        "pool_all_tokens": kind == "map" and pools_all and any(others),
+        "map_heads": heads if kind == "map" and heads != theirs.get("num_heads") else None,
+        "final_norm": not (ends_bare and {"norm.weight", "fc_norm.weight"}.isdisjoint(shapes)),
+        "rope": _rope_of(theirs) if theirs["use_rot_pos_emb"] else None,
+    }
+    sizes = changed_options(sizes)
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
     sizes |= _image_size(sizes, names, shapes, theirs, config)
@@ -402,22 +411,9 @@ def license_of(config: dict) -> str | None:
     return name if isinstance(name, str) else None
 
 
-TIMM = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
-# The rules of architectures by patterns in their names; the first match counts.
-RESIZING = {
-    r"^beit(v2)?_": Resizing(
-        "bicubic_antialias", "bicubic_antialias", biases="bilinear_geometric", crops=True
-    ),
-    r"(base|huge)_patch16_radio_v3": Resizing("bilinear", "bilinear_half_pixel", crops=True),
-    r"flexi|radio": Resizing("bilinear_half_pixel", "bilinear_half_pixel", crops=True),
-}
-
-
 def _resizing(theirs):
     if (mode := theirs.get("pos_embed_interp_mode")) is None:
-        name = theirs["architecture"]
-        rows = (rules for pattern, rules in RESIZING.items() if re.search(pattern, name))
-        return next(rows, TIMM)
+        return theirs["resizing"]
     plain = {"bilinear": "bilinear_half_pixel", "bicubic": "bicubic"}[mode]
     positions = f"{mode}_antialias" if theirs["pos_embed_antialias"] else plain
     return Resizing(positions, f"{mode}_antialias")
