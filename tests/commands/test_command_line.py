@@ -49,13 +49,19 @@ WRONG = [  # the words of a command line, and a part of its message
     (["evaluate", "a", "b", "--predictions", "c.csv"], "takes one model. Received: 2 models"),
     (["evaluate", "a", "--knn", "5", "--real", "b"], "--real does not apply to --knn. Leave out"),
     (["check", "a", "--quick", "--model", "b"], "argument --model: not allowed with argument --q"),
-    (["check", "a", "--out", "b.json", "--out", "c.json"], "each kind of file at most once. Received: ["),
+    (
+        ["check", "a", "--out", "b.json", "--out", "c.json"],
+        "each kind of file at most once. Received: [",
+    ),
     (["visualize", "a", "--out", __file__], "argument --out: must be a folder. Received: "),
     (["train", "--lits"], "Did you mean --list"),
     (["train", "digits"], "unrecognized arguments: digits. Give fields as --FIELD VALUE"),
     (["train", "--config", "--epochs", "3"], "`--config` needs a value"),
     (["predict", "a", "b", "--out", "c.xlsx"], "end in .csv, .jsonl, .parquet or .html, or --fo"),
-    (["labels", "cat", "--weights", "a", "--out", "b.csv"], "argument --out: must end in .npz. Received: b"),
+    (
+        ["labels", "cat", "--weights", "a", "--out", "b.csv"],
+        "argument --out: must end in .npz. Received: b",
+    ),
     (["predict", "a", "b", "--attention", "--out", "c.csv"], "Received: csv. Give --out page.htm"),
 ]
 FAILING = [

@@ -15,7 +15,7 @@ import keras
 from vit_keras.layers import EncoderBlock, PatchEmbedding
 from vit_keras.layers.common import READ_CLASS_TOKEN, WITH_NO_OBJECT, Prefix, Rope, ViTOptions
 from vit_keras.layers.positions import ADDED
-from vit_keras.support.checks import check_types
+from vit_keras.support.checks import check_annotated, check_types
 from vit_keras.support.preprocessing import (
     PUBLISHED_PREPROCESSING,
     Preprocessing,
@@ -233,7 +233,6 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     Raises:
         ValueError: If a value has the wrong type, or an argument is missing or unknown.
     """
-    check_arguments(arguments)
     kind = class_for(arguments)
     names = {field.name for field in dataclasses.fields(kind)}
     arguments = with_tuples(arguments)
