@@ -26,9 +26,9 @@ def main() -> int:
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("names", "NAME", "table1 ... figure10, or all", nargs="*")
     flag("--list", "print the names of the studies")
-    scale = "minutes on handwritten digits, or the paper's recipes (digits)"
-    add("--scale", None, scale, choices=("digits", "full"), default="digits")
-    add("--out", "PATH", "folder of results (reproduction)", default="reproduction")
+    scale = "minutes on handwritten digits, or the paper's recipes"
+    add("--scale", None, scale, default="digits", choices=("digits", "full"))
+    add("--out", "PATH", "folder of results", default="reproduction")
     add("--steps", "N", "digits: updates of each run (400)", int)
     add("--jft", "NAME", "full: data set in place of JFT-300M")
     add("--imagenet21k", "NAME", "full: data set for ImageNet-21k")

@@ -26,8 +26,8 @@ TIMES = "{:>5}  {:>9.2f}  {:>8.2f}  {:>8.1f}  {:>6.2f}  {:>11.2f}"
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("models", "MODEL", "run, checkpoint of any format, or exported file", nargs="+")
-    add("--batch", "N", "images per call (1 16)", shared.count, nargs="+", default=[1, 16])
-    add("--rounds", "N", "timed calls (20)", shared.count, default=20)
+    add("--batch", "N", "images per call", shared.count, [1, 16], nargs="+")
+    add("--rounds", "N", "timed calls", shared.count, 20)
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
     add("--threads", "N", threads, shared.count)
     flag("--int8", "compare each run and checkpoint with its int8 version by Keras' quantize")

@@ -48,9 +48,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     one("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
     out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
     add("--out", "FILE", out, shared.ending(".json", ".png", ".html"), action="append", default=[])
-    add("--format", "NAME", "text or json (text)", choices=("text", "json"), default="text")
-    bits = "largest difference between near-duplicates, 0 to 16 (4)"
-    add("--distance", "BITS", bits, int, choices=range(17), default=4)
+    add("--format", "NAME", "form of the report", default="text", names=("text", "json"))
+    bits = "largest difference between near-duplicates, 0 to 16"
+    add("--distance", "BITS", bits, int, 4, choices=range(17))
     quick("--quick", "count pictures, but do not open them")
 
 

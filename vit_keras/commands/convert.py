@@ -32,10 +32,9 @@ def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("input", "IN", "file or folder of weights, or a step of a run")
     add("output", "OUT", "file; a folder if it has no suffix")
-    add("--source", "FORMAT", f"format of IN (detected): {', '.join(FILES)}", choices=FILES)
+    add("--source", "FORMAT", "format of IN, if it is not detected", names=FILES)
     add("--to", "FORMAT", "format of OUT (Keras' own)", choices=FILES)
-    text = "adapters of IN, written by a run with lora.rank, to merge into OUT"
-    add("--adapters", "FILE", text)
+    add("--adapters", "FILE", "adapters of IN, from a run with lora.rank, to merge into OUT")
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
     parser.add_argument_group("what IN does not say", text)
 

@@ -182,7 +182,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("folder", "FOLDER", "the folder to make")
     add("--count", "N", "training pictures (NAME's default)", int)
     add("--test_count", "N", "test pictures (NAME's default)", int)
-    add("--seed", None, "seed of all random choices (0)", int, default=0)
+    add("--seed", None, "seed of all random choices", int, 0)
 
 
 def run(options: argparse.Namespace) -> None:

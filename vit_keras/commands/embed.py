@@ -27,14 +27,13 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--out", "PATH", "the .parquet file to write", shared.ending(".parquet"), required=True)
     add("--layer", "NAME", "layer whose output is used (what the classifier reads)")
     tokens = (
-        "pool for a layer's one vector, class for the class token, mean for the mean of the "
-        "patches, patches for all of them (pool)"
+        "pool (one vector), class (the class token), mean (of the patches) or patches (all of them)"
     )
     add("--tokens", "NAME", tokens, default="pool")
     flag("--normalize", "divide each vector by its length")
-    add("--dtype", "NAME", "float32 or float16 (float32)", default="float32")
+    add("--dtype", "NAME", "float32 or float16", default="float32")
     shared.add_image_size(add)
-    add("--batch", "N", "pictures per step (32)", shared.count, default=32)
+    add("--batch", "N", "pictures per step", shared.count, 32)
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
     flag("--skip_unreadable", "write an unreadable picture without an embedding, and continue")
 

@@ -27,7 +27,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_dataset(add)
     add("--split", None, "split to evaluate on, or a slice of it (the held-out one)")
     shared.add_predictor(add)
-    add("--batch_eval", "N", "images per step (256)", shared.count, default=256)
+    add("--batch_eval", "N", "images per step", shared.count, 256)
     add("--out", "PATH", "folder of the report (the run's)", shared.folder)
     add("--predictions", "FILE", "also write the predictions, as .csv or .parquet")
     add("--real", "FILE", "labels of ImageNet-ReaL, real.json")
@@ -38,8 +38,8 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--fewshot", "SHOTS", "images of each class, such as 1 5 10", shared.count, nargs="+")
     add("--knn", "K", "nearest neighbors that vote, such as 10 20", shared.count, nargs="+")
     add, _ = shared.adders(few)
-    add("--l2", None, "L2 penalties of few-shot probes (1024)", float, nargs="+", default=[2.0**10])
-    add("--seeds", "N", "draws of the shots (3)", shared.count, default=3)
+    add("--l2", None, "L2 penalties of few-shot probes", float, [1024.0], nargs="+")
+    add("--seeds", "N", "draws of the shots", shared.count, 3)
     add("--representation", "LAYER", "layer that gives the features (the head's input)")
 
 

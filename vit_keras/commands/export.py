@@ -24,10 +24,16 @@ PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static", "int8-static16", "f
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     add("model", "MODEL", "run, or checkpoint of any format")
-    formats, default = f"{' '.join(FORMATS)} (savedmodel litert)", ["savedmodel", "litert"]
-    add("--format", "NAME", formats, nargs="+", choices=FORMATS, default=default, dest="formats")
-    precisions = f"{' '.join(PRECISIONS)} (by format)"
-    add("--precision", "NAME", precisions, nargs="+", choices=PRECISIONS, dest="precisions")
+    formats = {"nargs": "+", "default": ["savedmodel", "litert"], "names": FORMATS}
+    add("--format", "NAME", "", dest="formats", **formats)
+    add(
+        "--precision",
+        "NAME",
+        "of the files, by default by format",
+        names=PRECISIONS,
+        nargs="+",
+        dest="precisions",
+    )
     add("--out", "PATH", "folder of the files (MODEL/export)", shared.folder)
     add("--output", "NAME", "logits, features or mask instead of probabilities or numbers")
     flag("--raw", "prepared float images in, logits out")
@@ -36,16 +42,14 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     flag("--dynamic_size", "images of any size (savedmodel, onnx, openvino)")
     shared.add_image_size(add)
     add("--patch_sizes", "P", "patch sizes at which to export a FlexiViT", shared.count, nargs="+")
-    add("--token_merging", "R", "token pairs that each block merges (0)", int, default=0)
-    schedules = ("constant", "decreasing")
-    text = "constant or decreasing (constant)"
-    add("--merging_schedule", "NAME", text, choices=schedules, default="constant")
+    add("--token_merging", "R", "token pairs that each block merges", int, 0)
+    add("--merging_schedule", "NAME", "", str, "constant", ("constant", "decreasing"))
     add("--opset", "N", "of ONNX files: 20 to 23, which has Attention (20)", int)
     shared.add_labels(add)
     flag("--attention", "add an output: attention over the patches")
     flag("--sensitivity", "report what each layer loses in fewer bits")
     shared.add_dataset(add)
-    add("--num_images", "N", "held-out images compared (512)", shared.count, default=512)
+    add("--num_images", "N", "held-out images compared", shared.count, 512)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -112,19 +112,26 @@ def adders(group: Any) -> tuple[Add, Add]:
     """Returns functions that add options to a parser or one of its groups.
 
     Returns:
-        `add(name, metavar, help, type)`, which passes further keywords to `add_argument`, and
+        `add(name, metavar, help, type, default, names)`, which passes further keywords to
+        `add_argument`, and ends the help with the names to choose from and the default; and
         `flag(name, help)` for an option without a value.
 
     Example:
         ```python
         add, flag = shared.adders(parser.add_argument_group("answers"))
-        add("--top", "N", "number of classes per picture (3)", shared.count)
+        add("--top", "N", "number of classes per picture", shared.count, 3)
         flag("--tiles", "predict tiles of the model's size")
         ```
     """
 
-    def add(name, metavar, text, kind=str, **more):
-        group.add_argument(name, metavar=metavar, help=text, type=kind, **more)
+    def add(name, metavar, text, kind=str, default=None, names=(), **more):
+        if names:
+            more["choices"] = names
+            text = ": ".join(filter(None, [text, ", ".join(names)]))
+        if default not in (None, "", []):
+            shown = default if isinstance(default, list) else [default]
+            text += f" ({' '.join(str(x) for x in shown)})"
+        group.add_argument(name, metavar=metavar, help=text, type=kind, default=default, **more)
 
     return add, lambda name, text: group.add_argument(name, action="store_true", help=text)
 
@@ -188,8 +195,7 @@ def add_predictor(add: Add) -> None:
     """Adds `--image_size`, `--labels` and `--tta`: how a model is opened to predict."""
     add_image_size(add)
     add_labels(add)
-    text, choices = "average over views of each picture: flip, crops", ("flip", "crops")
-    add("--tta", "VIEW", text, nargs="+", choices=choices)
+    add("--tta", "VIEW", "average over views of each picture", names=("flip", "crops"), nargs="+")
 
 
 def predictor_of(options: argparse.Namespace, path: str) -> tuple[Any, Any]:
@@ -224,10 +230,8 @@ COCO = "coco"  # the format of boxes in a .json file
 
 def add_rows(add: Add, flag: Add, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
-    *names, last = (*FORMATS, *more)
-    formats = f"{', '.join(names)} or {last} (by --out, table)"
-    add("--format", "NAME", formats, choices=(*names, last))
-    add("--batch", "N", "pictures per step (32)", count, default=32)
+    add("--format", "NAME", "form of the rows, if --out does not tell", names=(*FORMATS, *more))
+    add("--batch", "N", "pictures per step", count, 32)
     flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
 
 
@@ -299,5 +303,4 @@ def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
     add, flag = adders(parser.add_argument_group("models of masks or boxes"))
     flag("--tiles", "predict tiles of the model's size, at full resolution")
-    overlap = "least share of a tile's side that neighbors have in common (0.25)"
-    add("--overlap", "P", overlap, float, default=0.25)
+    add("--overlap", "P", "least share of a tile's side that neighbors share", float, 0.25)

@@ -16,14 +16,13 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     from vit_keras.data.shards.formats import FORMATS
 
     add("dataset", "DATASET", "a name as in `vit-keras train --dataset`")
-    out = "a new folder for the shards and shards.json"
-    add("--out", "PATH", out, shared.folder, required=True)
-    add("--format", "NAME", ", ".join(FORMATS), choices=FORMATS, default="tar")
+    add("--out", "PATH", "a new folder for the shards", shared.folder, required=True)
+    add("--format", "NAME", "", default="tar", names=FORMATS)
     side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
     add("--image_size", "PIXELS", side, shared.count)
-    add("--shard_mb", "MB", "size of a shard (256)", shared.count, default=256)
-    percent = "of each class to hold out, if the data set has no held-out split (10)"
-    add("--test_percent", "PERCENT", percent, float, default=10.0)
+    add("--shard_mb", "MB", "size of a shard", shared.count, 256)
+    percent = "of each class to hold out, if the data set has no held-out split"
+    add("--test_percent", "PERCENT", percent, float, 10.0)
     flag("--unlabeled", "pictures need no classes")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
     add("--label_columns", "NAME", "column of a table's labels (label)", default="")

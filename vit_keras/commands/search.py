@@ -29,7 +29,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--rows", "N", rows, int, nargs="+", default=[])
     absent = "a text of what the pictures must not show, in addition to texts; may be repeated"
     add("--not", "TEXT", absent, dest="without", action="append", default=[])
-    add("--top", "N", "neighbors of each query (5)", shared.count, default=5)
+    add("--top", "N", "neighbors of each query", shared.count, 5)
     add("--model", "MODEL", "the table's model, if it has been moved")
     _, one = shared.adders(parser.add_mutually_exclusive_group())
     one("--exact", "compare with all rows, without an index")

@@ -22,7 +22,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_dataset(add)
     split = "split that chooses, which no model trained on (the runs' development split)"
     add("--split", None, split)
-    add("--batch_eval", "N", "images per step (256)", shared.count, default=256)
+    add("--batch_eval", "N", "images per step", shared.count, 256)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("checkpoint", None, "file or folder of any format")
     add("--out", "PATH", "folder of the runs and the results", shared.folder, required=True)
     add("--tasks", "TASK", "tasks to run (all 19)", nargs="+")
-    add("--setting", None, "paper, or bit for the BiT-HyperRule (paper)", default="paper")
+    add("--setting", None, "paper, or bit for the BiT-HyperRule", default="paper")
     add("--data_dir", "DIR", "folder of TensorFlow Datasets")
     add("--manual_dir", "DIR", "archives downloaded by hand")
     add("--config", "FILE", "YAML of fields that replace the setting's")
