@@ -7,7 +7,6 @@ examples:
   python reproduce.py table5 --scale full --jft folder:my-jft
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -35,7 +34,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--data_dir", "DIR", "full: folder of TensorFlow Datasets")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from studies.lab import Lab
     from studies.report import write_report
     from studies.results import as_text, title_of, write_result

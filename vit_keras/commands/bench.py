@@ -10,7 +10,6 @@ examples:
   vit-keras bench runs/digits --int8 --dataset digits                   # and Keras' own int8
 """
 
-import argparse
 import time
 import warnings
 
@@ -36,7 +35,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--split", None, "split to compare answers on (the held-out one)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))
     losing = _compare_answers(options, sources, width) if options.dataset else set()

@@ -9,7 +9,6 @@ examples:
   vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json
 """
 
-import argparse
 import os
 import pathlib
 
@@ -54,7 +53,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     quick("--quick", "count pictures, but do not open them")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     out = {pathlib.Path(path).suffix.lower(): path for path in options.out}
     if len(out) < len(options.out):
         raise UsageError(f"`--out` takes each kind of file at most once. Received: {options.out}")

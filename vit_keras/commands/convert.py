@@ -9,7 +9,6 @@ examples:
   vit-keras convert runs/digits/checkpoints/step_000000500 digits.keras
 """
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from vit_keras.support.command_line import UsageError
 from vit_keras.weights.formats import FILES
 
 
-def parse(parser: shared.Parser, arguments: Sequence[str]) -> argparse.Namespace:
+def parse(parser: shared.Parser, arguments: Sequence[str]) -> shared.Options:
     """Also takes arguments of VisionTransformer, such as `--num_heads 12`."""
     options, rest = parser.parse_known_args(arguments)
     if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
@@ -39,7 +38,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     parser.add_argument_group("what IN does not say", text)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import experiments, models, runs, weights
     from vit_keras.support.files import claimed_output
     from vit_keras.training.checkpoints import is_checkpoint

@@ -8,7 +8,6 @@ examples:
   vit-keras demo-data tables data/tables --count 300 --test_count 100
 """
 
-import argparse
 import csv
 import functools
 import itertools
@@ -185,7 +184,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--seed", None, "seed of all random choices", int, 0)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     holds, write, sizes = KINDS[options.name]
     counts = zip((options.count, options.test_count), sizes)
     files.check_new(options.folder)
@@ -195,5 +194,5 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.folder}: {made} pictures; {holds}")
 
 
-def needs_models(options: argparse.Namespace) -> bool:
+def needs_models(options: shared.Options) -> bool:
     return False

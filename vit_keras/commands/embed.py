@@ -11,7 +11,6 @@ examples:
   find photos -name '*.jpg' | vit-keras embed runs/digits - --out features.parquet
 """
 
-import argparse
 import dataclasses
 import os
 import sys
@@ -38,7 +37,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     flag("--skip_unreadable", "write an unreadable picture without an embedding, and continue")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     chosen = {name: getattr(options, name) for name in ("layer", "tokens", "normalize")}
     embedder = retrieval.open_embedder(options.model, shared.image_size(options), **chosen)
     pictures = retrieval.list_pictures(

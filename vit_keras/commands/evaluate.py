@@ -10,7 +10,6 @@ examples:
   vit-keras evaluate runs/boxes                            # COCO's AP, and the worst pictures
 """
 
-import argparse
 import dataclasses
 import json
 import pathlib
@@ -43,7 +42,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--representation", "LAYER", "layer that gives the features (the head's input)")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     probe = "fewshot" if options.fewshot else "knn" if options.knn else None
     if not probe:  # before the evaluation, which may take a long time
         extras.check("matplotlib")

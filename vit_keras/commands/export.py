@@ -6,7 +6,6 @@ examples:
   vit-keras export vit-base-patch16-224/ --out files --dataset folder:photos
 """
 
-import argparse
 import dataclasses
 import pathlib
 import signal
@@ -52,7 +51,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--num_images", "N", "held-out images compared", shared.count, 512)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import models, runs, weights
     from vit_keras.exporting import export, export_patch_sizes, exporter, manifest, verification
     from vit_keras.exporting.targets import Plan

@@ -8,7 +8,6 @@ examples:
   vit-keras info DINOv2-S/14                               # of another family
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -32,7 +31,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     flag("--norms", "count normalization, as fvcore does")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     source, size = weights.local_path(options.source), shared.image_size(options)
     costs = None
     if not os.path.exists(source) and source in variants.VARIANTS:

@@ -8,8 +8,6 @@ examples:
   vit-keras labels "a photo of a {}" "art of a {}" --file names.txt --weights clip --out x.npz
 """
 
-import argparse
-
 from vit_keras.commands import options as shared
 
 
@@ -21,7 +19,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--out", "PATH", "the .npz file to write", shared.ending(".npz"), required=True)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import weights
 
     templates = [text for text in options.texts if "{}" in text] or ["{}"]

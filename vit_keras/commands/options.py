@@ -106,6 +106,7 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 Add = Callable[..., None]
+Options = argparse.Namespace
 
 
 def adders(group: Any) -> tuple[Add, Add]:
@@ -146,7 +147,7 @@ def add_dataset(add: Add, default: str = "the run's") -> None:
     add("--label_columns", "NAMES", "columns of a table that hold the labels (the run's, or label)")
 
 
-def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, "DataConfig"]:
+def dataset_of(options: Options, trained: Any) -> tuple[str | None, "DataConfig"]:
     """Returns the data set that the options of `add_dataset` choose, and its configuration.
 
     Args:
@@ -178,7 +179,7 @@ def add_image_size(add: Add) -> None:
     add("--image_size", "PIXELS", "side, or height and width (the model's)", count, nargs="+")
 
 
-def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
+def image_size(options: Options) -> tuple[int, int] | None:
     """Returns the height and width from `--image_size`, or None; a third size raises UsageError."""
     sizes = options.image_size
     if sizes is not None and len(sizes) > 2:
@@ -198,7 +199,7 @@ def add_predictor(add: Add) -> None:
     add("--tta", "VIEW", "average over views of each picture", names=("flip", "crops"), nargs="+")
 
 
-def predictor_of(options: argparse.Namespace, path: str) -> tuple[Any, Any]:
+def predictor_of(options: Options, path: str) -> tuple[Any, Any]:
     """Opens a model with the options of `add_predictor`; returns it and its run."""
     predictor, run = evaluation.open_predictor(path, image_size(options), labels=options.labels)
     return (evaluation.with_views(predictor, options.tta) if options.tta else predictor), run
@@ -240,12 +241,12 @@ def progress(pictures: Iterable | None = None, **more: Any) -> Any:
     return extras.require("tqdm").tqdm(pictures, unit=" pictures", **{"disable": None, **more})
 
 
-def on_error(options: argparse.Namespace) -> str:
+def on_error(options: Options) -> str:
     """Returns what `--skip_unreadable` chooses."""
     return "skip" if options.skip_unreadable else "raise"
 
 
-def format_of(options: argparse.Namespace, forms: Sequence[str] = FORMATS) -> str:
+def format_of(options: Options, forms: Sequence[str] = FORMATS) -> str:
     """Checks the options of `add_rows`; returns the format, one of `forms`, or "" for a folder."""
     suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
     form = options.format or {"json": COCO}.get(suffix, suffix)

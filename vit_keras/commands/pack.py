@@ -6,8 +6,6 @@ examples:
   vit-keras pack tfds:cifar10 --out cifar --shard_mb 64
 """
 
-import argparse
-
 from vit_keras.commands import options as shared
 from vit_keras.config import DataConfig
 
@@ -28,7 +26,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--label_columns", "NAME", "column of a table's labels (label)", default="")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import data
     from vit_keras.support.command_line import visible
     from vit_keras.support.files import claimed_output

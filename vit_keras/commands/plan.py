@@ -9,7 +9,6 @@ examples:
   vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json
 """
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -36,7 +35,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     flag("--json", "print JSON")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras.experiments import planning
 
     names = ("num_classes", "epoch_images", "accumulation_steps", "utilization")

@@ -11,7 +11,6 @@ examples:
   find photos -newer last | vit-keras predict runs/digits - --format jsonl
 """
 
-import argparse
 import contextlib
 import itertools
 import pathlib
@@ -49,7 +48,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_tile_options(parser)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     form = shared.format_of(options, ALL)
     if options.attention and form != "html":
         raise UsageError(f"--attention needs an HTML page. Received: {form}. Give --out page.html")
@@ -98,7 +97,7 @@ def _write_picture(out, name, row, names):
         save_png(evaluation.draw_boxes(row.picture, row.boxes, names), pathlib.Path(out, name))
 
 
-def needs_models(options: argparse.Namespace) -> bool:
+def needs_models(options: shared.Options) -> bool:
     """Whether the model needs Keras and a backend; exported files need neither."""
     from vit_keras.runtimes import format_of
 

@@ -6,7 +6,6 @@ examples:
   vit-keras push runs/pets hf://ann/pets --out pets       # writes the folder, uploads nothing
 """
 
-import argparse
 import dataclasses
 import pathlib
 import shutil
@@ -39,7 +38,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--out", "PATH", "write the folder here, and upload nothing", shared.folder)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import runs
 
     target = parse_hf(options.address)

@@ -13,7 +13,6 @@ examples:
   vit-keras search features.parquet --build    # the index alone
 """
 
-import argparse
 import contextlib
 
 from vit_keras import data, retrieval
@@ -38,7 +37,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     shared.add_rows(add, flag)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     names = [options.table, *options.pictures]
     place = next((i for i, name in enumerate(names) if name.endswith(".parquet")), 0)
     options.texts, options.table, options.pictures = names[:place], names[place], names[place + 1 :]

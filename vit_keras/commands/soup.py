@@ -6,7 +6,6 @@ examples:
   vit-keras soup a.keras b.keras --greedy --dataset folder:photos --split val --out soup.keras
 """
 
-import argparse
 import json
 import pathlib
 
@@ -25,7 +24,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--batch_eval", "N", "images per step", shared.count, 256)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import experiments, weights
     from vit_keras.support.files import claimed_output, write_text
 

@@ -6,7 +6,6 @@ examples:
   vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views attention_rollout
 """
 
-import argparse
 import pathlib
 from typing import Any
 
@@ -31,7 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--heads", None, "rollout: mean or max over heads", default="mean")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     from vit_keras import runs
     from vit_keras.data.depth import to_levels, viewable
     from vit_keras.support.files import replacing

@@ -5,7 +5,6 @@ examples:
   vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd
 """
 
-import argparse
 import pathlib
 
 from vit_keras.commands import options as shared
@@ -22,7 +21,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--config", "FILE", "YAML of fields that replace the setting's")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: shared.Options) -> None:
     extras.check("tensorflow_datasets", "yaml", "matplotlib")
     from vit_keras import experiments
     from vit_keras.config.parsing import read_yaml
