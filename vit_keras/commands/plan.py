@@ -17,6 +17,7 @@ import re
 from typing import Any
 
 from vit_keras.commands import options as shared
+from vit_keras.support.command_line import aligned
 
 GB = 10**9
 parse = shared.parse_with_fields
@@ -108,14 +109,13 @@ def _lines(plan, columns):
     yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
     if plan.device.flops:
         yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
-    width = max(map(len, TEXTS.values()))
-    yield f"\n{'':{width}}  {'all kept':>14}  {'rematerialize':>14}"
+    rows = [["", "all kept", "rematerialize"]]
     for name in itertools.islice(columns[0], 1, None):
         values = [column[name] for column in columns]
         if any(value not in (None, 0) for value in values) or name == "fits":
-            shown = "  ".join(f"{_text(value):>14}" for value in values)
             words = re.sub("_gb$", ", GB", re.sub("_s$", ", s", name)).replace("_", " ")
-            yield f"{TEXTS.get(name, words):{width}}  {shown}"
+            rows.append([TEXTS.get(name, words), *map(_text, values)])
+    yield from ["", *aligned(rows)]
 
 
 def _text(value):

@@ -10,7 +10,7 @@ import os
 import pathlib
 import platform
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_size_t, c_void_p
 from typing import TypeVar
 
@@ -111,15 +111,12 @@ def read_ahead(
     """
     items = iter(items)
     threads = ThreadPoolExecutor(min(cores(), MOST_THREADS), "read_ahead")
-    waiting: collections.deque[Future[Result]] = collections.deque()
-    begin = lambda count: waiting.extend(
-        threads.submit(function, item) for item in itertools.islice(items, count)
-    )
+    submit = lambda count: [threads.submit(function, x) for x in itertools.islice(items, count)]
     try:
-        begin(ahead)
+        waiting = collections.deque(submit(ahead))
         while waiting:
             result = waiting.popleft().result()
-            begin(1)
+            waiting.extend(submit(1))
             yield result
     finally:
         threads.shutdown(cancel_futures=True)

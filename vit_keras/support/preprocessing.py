@@ -163,7 +163,7 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     Raises:
         ValueError: As in `as_numbers`.
     """
-    first = next(iter(images), []) if isinstance(images, (list, tuple)) else None
+    first: Any = next(iter(images), []) if isinstance(images, (list, tuple)) else None
     if isinstance(first, (list, tuple)) or getattr(first, "ndim", 0) == 3:
         images = as_numbers(images)
     elif isinstance(images, np.ndarray):  # reading all can take longer than the model
