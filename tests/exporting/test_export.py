@@ -227,7 +227,7 @@ def test_impossible_plans_are_refused_before_any_work(rng, tmp_path, monkeypatch
 
 
 @pytest.mark.once
-def test_files_take_images_of_any_size(rng, tmp_path):
+def test_files_take_images_of_any_size(rng, tmp_path, monkeypatch):
     model, options = small_model(rng), {"formats": ["savedmodel", "onnx"], "dynamic_size": True}
     images = rng.integers(0, 256, (3, 8, 12, 3), dtype="uint8")
     rows = export_files(model, tmp_path / "out", images, **options)
@@ -240,10 +240,17 @@ def test_files_take_images_of_any_size(rng, tmp_path):
             assert_close(probabilities, softmax(expected))
             predictor, _ = open_predictor(tmp_path / "out" / row["file"], size)
             assert predictor.input_shape == (*size, 3)
-    assert open_predictor(tmp_path / "out" / "model.onnx")[0].input_shape == (8, 12, 3)
+    file, opened, runtime = tmp_path / "out" / "model.onnx", [], runtimes.open
+    assert open_predictor(file)[0].input_shape == (8, 12, 3)
+    record = lambda path, threads=None: opened.append(threads) or runtime(path, threads)
+    monkeypatch.setattr(runtimes, "open", record)
+    for size in ([], ["--image_size", "16", "8"]):
+        assert main(["bench", str(file), "--threads", "1", "--rounds", "1", *size]) == 0
+        assert 1 in opened  # the file that is timed
+        opened.clear()
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(ValueError, match="`image_size` is needed.*model.onnx"):
-        open_predictor(tmp_path / "out" / "model.onnx")
+        open_predictor(file)
 
 
 @pytest.mark.once

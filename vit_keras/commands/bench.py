@@ -80,10 +80,12 @@ def _predictor(path, is_int8, options):
 
 def _open(path, is_int8, options):
     """Returns a function of images, their shape (H, W, C), and their type."""
-    if runtimes.format_of(path) and options.image_size is None:
-        exported = runtimes.open(path, options.threads)
+    exported = runtimes.open(path, options.threads) if runtimes.format_of(path) else None
+    if exported and options.image_size is None and None not in exported.input_shape:
         return exported, exported.input_shape, exported.dtype
-    predictor, _ = _predictor(path, is_int8, options)
+    predictor, _ = _predictor(path, is_int8, options)  # knows the size of a file for any size
+    if exported:
+        return exported, predictor.input_shape, exported.dtype
     return predictor.run, predictor.input_shape, "float32"
 
 
