@@ -28,7 +28,7 @@ def run(options: shared.Options) -> None:
     from vit_keras import experiments, weights
     from vit_keras.support.files import claimed_output, write_text
 
-    for name in ("dataset", "split"):
+    for name in ("dataset", "split", "data_dir", "label_columns"):
         if getattr(options, name) and not options.greedy:
             raise UsageError(f"`--{name}` needs `--greedy`; a plain mean uses no pictures")
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")

@@ -198,8 +198,7 @@ def _resized_weight(layer, path, weight, grids, rules):
     if isinstance(layer, AddPositionEmbs):
         return resizing.resize_position_embeddings(weight, old, new, rules.positions)
     if isinstance(layer, AddPositionEmbs2D) and name in AXES:
-        column = (len(weight), 1), (new[AXES[name]], 1)
-        return resizing.resize_position_embeddings(weight[None], *column, rules.positions)[0]
+        return resizing.resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
     if isinstance(layer, PatchEmbedding) and name == "kernel":
         return resizing.resample_patch_kernel(weight, layer.patch_size, rules.patches)
     return weight

@@ -34,6 +34,15 @@ import numpy as np
 
 from vit_keras.support.checks import check_choice
 
+__all__ = [
+    "INTERPOLATIONS",
+    "change_channels",
+    "resample_patch_kernel",
+    "resize_axis_embeddings",
+    "resize_position_embeddings",
+    "resize_relative_table",
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
@@ -185,6 +194,29 @@ def resample_patch_kernel(
     )  # (new, old) each: B is their Kronecker product
     resampled = np.einsum("ah,bw,hwcd->abcd", rows, columns, kernel.astype("float64"))
     return resampled.astype(kernel.dtype)
+
+
+def resize_axis_embeddings(
+    embeddings: np.ndarray, new: int, interpolation: str = "bilinear"
+) -> np.ndarray:
+    """Resizes embeddings of the positions along one axis.
+
+    Args:
+        embeddings: `(n, D)`, one row for each position.
+        new: The new number of positions.
+        interpolation: A key of `INTERPOLATIONS`.
+
+    Returns:
+        `(new, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> resize_axis_embeddings(np.array([[0.0], [1.0]]), 3).ravel()
+        array([0. , 0.5, 1. ])
+    """
+    return _resized(embeddings, (len(embeddings), 1), (new, 1), interpolation)
 
 
 def resize_position_embeddings(
