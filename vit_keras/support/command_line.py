@@ -262,8 +262,6 @@ def visible_json(content: Any, indent: int | None = None) -> str:
         '["cât\\u009b2J"]'
     """
     text = json.dumps(content, indent=indent, ensure_ascii=False)
-    if text.isprintable():
-        return text
     return "".join(c if _is_harmless(c) else json.dumps(c)[1:-1] for c in text)
 
 

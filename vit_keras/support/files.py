@@ -29,7 +29,6 @@ PLACEHOLDERS = {  # by the first bytes, in lowercase
     **dict.fromkeys(
         (b"<!doctype html", b"<html", b"<?xml"), "a web page. Download the file itself"
     ),
-    b"gguf": "a GGUF file of quantized weights for llama.cpp. Give the model's safetensors file",
 }
 
 PARTIAL = ".partial-"  # begins the name of a hidden folder
