@@ -50,10 +50,7 @@ def run(options: shared.Options) -> None:
         if probe and getattr(options, option):
             raise UsageError(f"--{option} does not apply to --{probe}. Leave out one of them")
     if options.predictions and len(options.models) > 1:
-        received = f"{len(options.models)} models"
-        raise UsageError(
-            f"--predictions writes one file, so it takes one model. Received: {received}"
-        )
+        raise UsageError(f"--predictions takes one model. Received: {len(options.models)} models")
     reports = []
     for number, path in enumerate(options.models, 1):
         predictor, trained = shared.predictor_of(options, path)

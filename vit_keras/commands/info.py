@@ -112,10 +112,8 @@ def _weights(source, size):
         }
     elif not os.path.exists(source):
         near = " or ".join(variants.nearest(source))
-        raise FileNotFoundError(
-            f"There is no file, folder or variant {os.fspath(source)!r}. Variants have names such "
-            "as Ti/16, R50+L/32 and DINOv2-S/14." + (f" Did you mean {near}?" if near else "")
-        )
+        hint = f"Did you mean {near}?" if near else "Variants have names such as DINOv2-S/14"
+        raise FileNotFoundError(f"There is no file, folder or variant {source!r}. {hint}")
     description |= weights.describe(source)
     if description["missing"]:
         return description, None
