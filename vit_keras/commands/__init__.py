@@ -49,26 +49,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def exit_code(program: str, work: Callable[[], None]) -> int:
     """Runs a program's `work`, prints its errors, and returns the exit code."""
     command_line.set_exit_code(1)  # for an unexpected error
+    message: object = None
     code: Any = 0
     try:
         work()
     except UsageError as error:
-        code = _fail(program, f"{error}\nusage: {command_line.spelled(program)} --help", 2)
+        message, code = f"{error}\nusage: {command_line.spelled(program)} --help", 2
     except BrokenPipeError:  # the reader of a pipe, such as `head`, is gone
         sys.stderr.close()
         code = 1
     except ERRORS as error:
-        code = _fail(program, error, 1)
+        message, code = str(error), 1
     except KeyboardInterrupt:
-        code = _fail(program, "interrupted", command_line.INTERRUPTED)
+        message, code = "interrupted", command_line.INTERRUPTED
     except SystemExit as error:  # a training run has stopped
         code = error.code
+    if message is not None:
+        print(f"{program}: error: {visible(message)}", file=sys.stderr)
     return command_line.set_exit_code(code)
-
-
-def _fail(program, message, code):
-    print(f"{program}: error: {visible(message)}", file=sys.stderr)
-    return code
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -85,7 +83,8 @@ def run(arguments: Sequence[str]) -> None:
         lines += ["", "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the"]
         print("\n".join([*lines, "backend: jax, tensorflow or torch."]))
     elif arguments[0] == "--version":
-        print(version())
+        keras, backend = importlib.metadata.version("keras"), extras.backend_name()
+        print(f"vit-keras {vit_keras.__version__} (Keras {keras} on {backend})")
     else:
         name, *options = arguments
         run_command(command(name), options, f"vit-keras {name}")
@@ -124,11 +123,3 @@ def summary(name: str) -> str:
 
 def _module(name):
     return f"{__name__}.{name.replace('-', '_')}"
-
-
-def version() -> str:
-    """Returns the versions of vit_keras and Keras, and the backend."""
-    return (
-        f"vit-keras {vit_keras.__version__} "
-        f"(Keras {importlib.metadata.version('keras')} on {extras.backend_name()})"
-    )
