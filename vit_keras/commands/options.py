@@ -287,15 +287,11 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
     print(f"written: {path}")
 
 
-class StandardOutput(io.RawIOBase):
+class StandardOutput(io.BytesIO):
     """Shows each write at once. A notebook's standard output takes only text."""
 
-    def writable(self):
-        return True
-
     def write(self, content):
-        sys.stdout.write(bytes(content).decode())
-        sys.stdout.flush()
+        print(bytes(content).decode(), end="", flush=True)
         return len(content)
 
 
