@@ -1,6 +1,5 @@
 """Low-rank adapters in separate files: a few MB in addition to the weights that they adapt."""
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -191,9 +190,9 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
             f"called {base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. "
             f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
         )
-    with contextlib.closing(tensors):
-        checks.check_tensors(tensors)
-        arrays = tensors.read_all(tensors.shapes)
+    checks.check_tensors(tensors, tensors.shapes)
+    arrays = {name: tensors.read(name) for name in tensors.shapes}
+    tensors.close()
     types = {variable.path: variable.dtype for variable in model.weights}
     typed = ((name, x, types.get(name, "float32")) for name, x in arrays.items())
     checks.check_fit(typed, repr(tensors.path))

@@ -112,7 +112,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 try:
                     _check_size(row, part)
                     with contextlib.closing(NpzTensors(str(part))) as tensors:
-                        check_tensors(tensors, integers=True)
+                        check_tensors(tensors)
                 except ValueError as error:
                     raise ValueError(
                         f"{url} is not the published file: {error}. What arrived was removed. If "

@@ -90,7 +90,7 @@ def open(
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
         return build(path, source, interpolation, patch_interpolation, which, **overrides)
     with checks.named_errors(path), contextlib.closing(KerasTensors(path)) as stored:
-        checks.check_tensors(stored, integers=True)
+        checks.check_tensors(stored)
         check_described_size(stored)
     fault = "it is damaged, or needs layers that are not imported"
     with checks.readable(f"{path!r} cannot be read as a Keras model: {fault}"):

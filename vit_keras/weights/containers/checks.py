@@ -167,10 +167,6 @@ class Reader:
         """Returns a tensor as a floating-point array."""
         return as_float(self.raw(name), name, self.path)
 
-    def read_all(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Returns tensors as floating-point arrays, by name."""
-        return {name: self.read(name) for name in names}
-
     def close(self) -> None:
         """Closes the file."""
         self.stack.close()
@@ -181,6 +177,7 @@ class Together(Reader):
 
     def __init__(self, path: str, paths: Iterable[str], reader: Callable[[str], Reader]):
         self.paths, self.reader = paths, reader
+        self.holders: dict[str, Reader] = {}
         super().__init__(path)
 
     def _open(self):
@@ -193,21 +190,19 @@ class Together(Reader):
                     f"{listed(twice)} twice. Download them again"
                 )
             self.shapes |= part.shapes
-        self.holders = {name: part for part in self.parts for name in part.shapes}
+            self.holders |= dict.fromkeys(part.shapes, part)
 
     def raw(self, name):
         return self.holders[name].raw(name)
 
 
-def check_tensors(
-    tensors: Reader, used: Collection[str] | None = None, integers: bool = False
-) -> float:
+def check_tensors(tensors: Reader, used: Collection[str] | None = None) -> float:
     """Reads each tensor once, and checks the checksums, the SHA-256, types and numbers.
 
     Args:
         tensors: The open file.
-        used: The names of the tensors that must hold finite floating-point numbers; None for all.
-        integers: Whether those in `used` may also be integers.
+        used: The names of the tensors that must hold finite floating-point numbers; None for all,
+            which may then also be integers.
 
     Returns:
         The largest magnitude in `used`.
@@ -216,14 +211,16 @@ def check_tensors(
         DamagedFile: If a tensor or a file is damaged, or if a tensor has another type.
         ValueError: If a number is not finite.
     """
-    used, infinite, largest = set(tensors.shapes if used is None else used), [], 0.0
+    checked, infinite, largest = set(tensors.shapes if used is None else used), [], 0.0
     for part in tensors.parts or [tensors]:
         hashed = hashlib.sha256(part.note.encode())
-        for name in sorted(part.shapes if part.digest is not None else used & part.shapes.keys()):
+        for name in sorted(
+            part.shapes if part.digest is not None else checked & part.shapes.keys()
+        ):
             array = part.raw(name)
             if part.digest is not None:
                 _add(hashed, name, array)
-            if name in used and not (integers and array.dtype.kind in "iub"):
+            if name in checked and (used is not None or array.dtype.kind not in "iub"):
                 array = as_float(array, name, part.path)
                 bound = float(np.maximum(array.max(initial=0), -array.min(initial=0)))  # NaN of NaN
                 if not np.isfinite(bound):
