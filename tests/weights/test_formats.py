@@ -86,7 +86,7 @@ REFUSED = [
     ("huggingface", {"classifier": "map", "num_classes": None}, r"Images of \(16, 16\) pixels"),
     ("huggingface", ROTARY, UNCENTERED),
     ("timm", {"classifier": "token_gap"}, "with classifier='token'. Received: classifier='token_g"),
-    ("keras_hub", {"classifier": "distilled"}, "pooling='distilled'"),
+    ("keras_hub", {"classifier": "distilled"}, "Received: 'distilled' with use_class"),
     ("keras_hub", {**DINO, "image_size": (16, 24)}, r"image_size=\(16, 16\).*Received.*image_size"),
 ]
 

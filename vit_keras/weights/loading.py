@@ -88,7 +88,7 @@ def open(
                 check_plausible(sizes, weights, times=LARGEST_GROWTH)
             return load_adapters(build(path, **sizes), adapters)
     if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
-        return build(path, source, interpolation, patch_interpolation, which, **overrides)
+        return build(path, source, (interpolation, patch_interpolation), which, **overrides)
     with checks.named_errors(path), contextlib.closing(KerasTensors(path)) as stored:
         checks.check_tensors(stored)
         check_described_size(stored)
@@ -177,7 +177,7 @@ def load(
         ```
     """
     with open_weight_file(path, source, which) as file:
-        strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        strict_copy.copy_weights(model, file, head, (interpolation, patch_interpolation))
         if file.numerics is not None:
             set_computation(model, file.numerics)
         sizes = inferred(file), strict_copy.sizes_of(model)
@@ -192,15 +192,8 @@ def load(
     return model
 
 
-def build(
-    path: str | os.PathLike,
-    source: str | None = None,
-    interpolation: str | None = None,
-    patch_interpolation: str | None = None,
-    which: str | None = None,
-    **overrides: Any,
-) -> keras.Model:
-    """Builds the model of a file or folder of weights; takes the arguments of `open`."""
+def build(path, source=None, rules=(None, None), which=None, **overrides: Any) -> keras.Model:
+    """Builds the model of a file; takes the arguments of `open`, and `rules` of `copy_weights`."""
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source, which) as file:
@@ -210,7 +203,7 @@ def build(
         head = "keep" if overrides.get("num_classes", kept) == kept else "reset"
         if "num_classes" in overrides and overrides["num_classes"] is None:
             head = "drop"
-        strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        strict_copy.copy_weights(model, file, head, rules)
         if file.numerics is None:  # such a file has no preprocessing either
             model.preprocessing = PUBLISHED_PREPROCESSING
         assumed = "" if file.note else file.format.assumption(file.shapes, file.config, overrides)

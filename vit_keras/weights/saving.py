@@ -64,7 +64,8 @@ def save(
             f"{path!r}, format={format!r}; save `image` or `text` to write one tower"
         )
     if format in (None, "vit_keras"):
-        return _save_native(model, path)
+        _save_native(model, path)
+        return
     check_choice(format, [name for name, row in registry.FORMATS.items() if row.suffixes], "format")
     refuse_quantized(model, f"The format {format!r}")
     model = models.merge_lora(model) if models.lora_layers(model) else model
@@ -84,16 +85,13 @@ def save(
     if towers is not None:
         tensors, configs["config.json"] = _both(towers, tensors, configs["config.json"])
     note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
-    if not is_folder:
-        with replacing(path) as temporary:
-            return _write(row, temporary, suffix, tensors, note)
-    with replacing_folder(path, keep=True) as new:  # weights and their config change together
-        _write(row, os.fspath(new / row.folder_name), suffix, tensors, note, is_folder=True)
+    # The weights of a folder and their configuration change together.
+    with replacing_folder(path, keep=True) if is_folder else replacing(path) as new:
+        _write(row, new, suffix, tensors, note, is_folder)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
         if towers is not None and towers.folder is not None:
             _copy_tokenizer(towers.folder, new)
-    return None
 
 
 def _copy_tokenizer(folder, new):
@@ -117,14 +115,13 @@ def _both(towers, tensors, vision):
     return held, config
 
 
-def _write(row, path, suffix, tensors, note, is_folder=False):
-    """Writes a file, or the files of a folder; `path` is the file of the weights."""
-    if suffix == ".weights.h5":
-        arrays, folder = dict(tensors), os.path.dirname(path)
-        for name, groups in row.h5_groups(list(arrays), is_folder).items():
-            write_h5(os.path.join(folder, name) if is_folder else path, groups, arrays)
-    else:
-        WRITERS[suffix](path, tensors, note)
+def _write(row, new, suffix, tensors, note, is_folder):
+    """Writes a file, or the weights into a folder."""
+    if suffix != ".weights.h5":
+        return WRITERS[suffix](new / row.folder_name if is_folder else new, tensors, note)
+    arrays = dict(tensors)
+    for name, groups in row.h5_groups(list(arrays), is_folder).items():
+        write_h5(new / name if is_folder else new, groups, arrays)
 
 
 def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":

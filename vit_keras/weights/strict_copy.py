@@ -18,7 +18,6 @@ from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support import resizing as resizers
 from vit_keras.support.keras_internals import sublayers
-from vit_keras.support.preprocessing import Resizing
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits
 from vit_keras.weights.description import variant_name
@@ -31,23 +30,18 @@ MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's
 HEADS = ("keep", "drop", "reset")
 
 
-def copy_weights(
-    model: keras.Model,
-    file: WeightFile,
-    head: str,
-    interpolation: str | None,
-    patch_interpolation: str | None,
-) -> None:
+def copy_weights(model: keras.Model, file: WeightFile, head: str = "keep", rules=(None, None)):
     """Assigns the file's tensors to the model's variables, or raises an error and changes none.
 
     The model then prepares images like the source of the file. `set_computation` does the rest.
     Shapes (from headers), checksums, types and values are checked before the first variable
-    changes. `read_links` bounds the memory.
+    changes. `read_links` bounds the memory. `rules` resize positions and patch kernels; None stands
+    for the rule of the source.
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics
     resizing = resizing_of(model) if numerics is None else numerics.resizing
-    resizing = resizing.replaced(interpolation, patch_interpolation)
+    resizing = resizing.replaced(*rules)
     variables = {variable.path: variable for variable in model.weights}
     links, resized = _matched(model, variables, file, head == "keep", resizing)
     used = dict.fromkeys(file.names[name] for link in links for name in link.theirs)
@@ -104,7 +98,7 @@ def _matched(model, variables, file, keep_head, resizing):
         if shapes.keys() >= {*link.theirs}:
             try:
                 resized[path] = tuple(
-                    resize(ours, array, tuple(variables[ours].shape), grid, file, resizing)
+                    _resize(ours, array, tuple(variables[ours].shape), grid, file, resizing)
                     for _, ours, array in read_links([link], file)
                 )
             except ValueError as error:
@@ -147,32 +141,14 @@ def sizes_of(model):
 
 POSITIONS, PATCHES = re.compile(r"posembed_(input|\d+)/pos_embedding"), "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-# The variables whose size `resize` can change.
+# The variables whose size `_resize` can change.
 SIZED = re.compile("|".join([POSITIONS.pattern, PATCHES, *ROOTS, f".*{RELATIVE_TABLE}"]))
 
 
-def resize(
-    path: str,
-    array: np.ndarray,
-    shape: tuple[int, ...],
-    grid: tuple[int, int] | None,
-    file: WeightFile,
-    resizing: Resizing,
-) -> np.ndarray:
+def _resize(path, array, shape, grid, file, resizing):
     """Returns positions on the model's grid, or a kernel with its patch size and channels.
 
-    Relative biases are positions too.
-
-    Args:
-        path: The path of the model's variable, which `SIZED` matches.
-        array: The tensor of the file in the model's layout.
-        shape: The shape of the variable.
-        grid: The model's rows and columns of patches; None for a model without patches.
-        file: The file.
-        resizing: The rules.
-
-    Raises:
-        ValueError: If the tensor cannot have this size, or if the grid of its positions is unknown.
+    Relative biases are positions too. `SIZED` matches `path`. A model without patches has no grid.
     """
     if array.ndim == len(shape) and array.shape[-1] == shape[-1]:
         if POSITIONS.fullmatch(path) and grid is not None and shape[1] >= math.prod(grid):

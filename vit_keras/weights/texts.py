@@ -66,7 +66,7 @@ def text_tower(
             check_annotated(file.arguments, TextTransformer)
             check_plausible({**file.arguments, "patch_size": (1, 1)}, file)
             model = TextTransformer(**file.arguments, attention_mask=attention_mask)
-        strict_copy.copy_weights(model, file, "keep", None, None)
+        strict_copy.copy_weights(model, file)
         logits = {name: file.read(name) for name in LOGITS if name in file.names}
         if not all(value.size == 1 and np.isfinite(value) for value in logits.values()):
             raise ValueError(f"{file.path!r}: each logit_* must be one number. Received: {logits}")

@@ -239,6 +239,17 @@ def _task(config):
     return {"pooling": "token", "activation": None, **task.get("config", {})} if task else {}
 
 
+def _check_reads(poolings, token):
+    """Checks that a head reads the class token, or the mean of the patches without one."""
+    if others := poolings - {"token" if token else "gap"}:
+        raise ValueError(
+            "A head of KerasHub must read the class token, or the mean of the patches if there is "
+            f"no class token. Received: {', '.join(map(repr, others))} with "
+            f"use_class_token={token}. Save the backbone alone with "
+            "`classifier.backbone.save_to_preset(folder)`"
+        )
+
+
 def _name(activation):
     return activation.get("config") if isinstance(activation, dict) else activation
 
@@ -294,15 +305,8 @@ class KerasHub(Format):
         row = family_of(arch) if names is None else family_in(names)
         fields = config.get("config") or {}
         if "predictions/0" in (names or ()) and arch.num_classes is not None:
-            token, held = row is not VIT or row.names.cls in names, arch.classifier
-            read = {held, _task(config).get("pooling", held)} - {"token" if token else "gap"}
-            if read:
-                raise ValueError(
-                    "A head of KerasHub must read the class token, or the mean of the patches if "
-                    f"there is no class token. Received: {read.pop()!r} with use_class_token="
-                    f"{token}. Save the backbone alone with "
-                    "`classifier.backbone.save_to_preset(folder)`"
-                )
+            pooling = _task(config).get("pooling", arch.classifier)
+            _check_reads({pooling, arch.classifier}, row is not VIT or row.names.cls in names)
         registers = fields.get("num_register_tokens", arch.options.num_registers)
         spelled, mask, table = _spelled(row, names, registers)
         result = [_in_keras(row, link) for link in spelled.links(arch, names)]
@@ -345,6 +349,7 @@ class KerasHub(Format):
         if "predictions/0" in shapes:
             del arguments["classifier"]
             if task:
+                _check_reads({task["pooling"]}, token)
                 arguments |= {"classifier": task["pooling"], **_activation(task["activation"])}
         if image_shape := fields.get("image_shape"):
             channels_last = image_shape[-1] == arguments["channels"]
