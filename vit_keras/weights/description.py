@@ -62,7 +62,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     with open_weight_file(path, source) as file:
         described, tensors = _described(file), file.tensors
         check_tensors(tensors, ())
-    parts = {part.path: part.digest for part in (tensors, *tensors.parts)}
+    digests = {part.path: part.digest for part in (tensors, *tensors.parts)}
     described["files"] = [
         {
             "path": path,
@@ -70,7 +70,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
             "sha256": sha256(path),
             "hashes": None if digest is None else "verified",
         }
-        for path, digest in parts.items()
+        for path, digest in digests.items()
     ]
     return json.loads(json.dumps(described, default=_plain))
 

@@ -86,7 +86,8 @@ def save(
         tensors, configs["config.json"] = _both(towers, tensors, configs["config.json"])
     note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
     # The weights of a folder and their configuration change together.
-    with replacing_folder(path, keep=True) if is_folder else replacing(path) as new:
+    replaced: Any = replacing_folder(path, keep=True) if is_folder else replacing(path)
+    with replaced as new:
         _write(row, new, suffix, tensors, note, is_folder)
         for name, config in configs.items():
             (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")

@@ -146,7 +146,8 @@ class Reader:
         self.path = path
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.config: dict[str, Any] = {}
-        self.note, self.digest = "", None
+        self.note = ""
+        self.digest: str | None = None
         self.parts: list[Reader] = []
         self.stack = contextlib.ExitStack()
         check_arrived(path)

@@ -9,7 +9,7 @@ import io
 import math
 import subprocess
 import sys
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from vit_keras.support import extras
 from vit_keras.support.checks import DamagedFile, parse_json
@@ -29,7 +29,8 @@ class KerasTensors(checks.Reader):
     """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
     def _open(self):
-        h5py, source = extras.require("h5py"), self.path
+        h5py = extras.require("h5py")
+        source: Any = self.path
         if self.path.endswith(".keras"):
             with archives.opened(self.path, "Keras file") as archive:  # compares the checksums
                 text = archive.read("config.json")
