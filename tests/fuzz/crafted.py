@@ -342,7 +342,9 @@ BYTES: dict[str, bytes] = {
     "end of an archive": b"PK\x05\x06" + bytes(18),
     "signature of HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
 }
-LISTS = b'{"x": [' + b"[]," * 2_000_000 + b"[]]}"  # near the limit, and 25 times as large in memory
+LISTS = (
+    b'{"x": [' + b"[]," * 2_000_000 + b"[]]}"
+)  # half of the limit, and 25 times as large in memory
 
 CRAFTS: dict[str, Crafts] = {
     "google .npz": {**{name: _array(ARRAYS[name]) for name in ARRAYS}, **ARCHIVES},
