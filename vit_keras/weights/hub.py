@@ -82,10 +82,9 @@ def _hf_path(address):
     broken = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)
     try:
         info = hub.HfApi().model_info(address.repository, revision=address.revision)
-        named = files.COMMIT.fullmatch(address.revision)
-        if not files.COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
-            rule = "that commit" if named else "a commit of 40 digits"
-            raise ValueError(f"The hub must resolve {address} to {rule}. Received: {info.sha!r}")
+        is_right = address.revision == info.sha or not files.COMMIT.fullmatch(address.revision)
+        if not (is_right and files.COMMIT.fullmatch(info.sha or "")):
+            raise ValueError(f"The hub must give the commit of {address}. Received: {info.sha!r}")
         names = [file.rfilename for file in info.siblings or ()]
         return _download(hub, address, info.sha, names)
     except (*broken, errors.FileMetadataError) as error:

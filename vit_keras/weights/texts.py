@@ -100,9 +100,10 @@ def image_text(
         vit_keras.weights.save(towers, "copy", format="huggingface")
         ```
     """
+    path = local_path(path)
     text, logits = text_tower(path, attention_mask, **options)
     image = build(path, options.get("source"), which=options.get("which"))
-    folder = os.path.dirname(weight_file.locate(local_path(path)))
+    folder = os.path.dirname(weight_file.locate(path))
     return ImageText(with_unit_length(image), text, folder=folder, **logits)
 
 

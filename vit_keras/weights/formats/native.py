@@ -11,6 +11,7 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.models.architectures import Numerics, class_for
+from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import with_tuples
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import LEARNED, Format, covered_positions
@@ -33,16 +34,9 @@ class VariableLayout:
     @staticmethod
     def from_model(model: keras.Model) -> "VariableLayout":
         """Reads the layout from a built model."""
-        return VariableLayout(tuple(_numbered_variables(model)), _grid(model))
-
-
-def _grid(model):
-    for layer in model.layers:
-        if isinstance(layer, PatchEmbedding):
-            return layer.grid(layer.input.shape[1:3])
-        if isinstance(layer, keras.Model) and (grid := _grid(layer)):
-            return grid
-    return None
+        stem = next((x for x in sublayers(model) if isinstance(x, PatchEmbedding)), None)
+        grid = stem and stem.grid(stem.input.shape[1:3])
+        return VariableLayout(tuple(_numbered_variables(model)), grid)
 
 
 def _numbered_variables(model, prefix=""):
