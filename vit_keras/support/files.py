@@ -233,7 +233,8 @@ def reserved(
             is_ours = is_ours or pathlib.Path(names[0]) in path.parents
             cause = error.errno if is_ours else None
         else:
-            cause = next((number for number in CAUSES if os.strerror(number) in str(error)), None)
+            said = f"{error} {error.__context__}"  # torch replaces the error of its file
+            cause = next((number for number in CAUSES if os.strerror(number) in said), None)
         if cause is None:
             raise
         raise OSError(cause, os.strerror(cause), str(path)) from error

@@ -213,10 +213,4 @@ def write_torch(path: str, tensors, note: str) -> None:
     """Writes (name, array) pairs as a state dict; the format has no place for `note`."""
     torch = extras.require("torch")
     with open(path, "wb") as file:
-        try:
-            state = {name: torch.from_numpy(np.array(array)) for name, array in tensors}
-            torch.save(state, file)
-        except RuntimeError as error:  # "unexpected pos" if the file could not be written
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
+        torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors}, file)

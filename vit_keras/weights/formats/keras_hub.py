@@ -375,10 +375,10 @@ class KerasHub(Format):
         backbone, preprocessor = config.get("config"), _task(config).get("preprocessor") or {}
         converter = preprocessor.get("config", {}).get("image_converter")
         default = None if backbone is None and row is not DINOV2 else row.epsilon[1]
-        said = {row.epsilon[0]: default, **(backbone or {})}
+        said = backbone or {}
         rule = "bicubic_antialias" if said.get("antialias_in_interpolation") else "bicubic"
         return Numerics(
-            layer_norm_epsilon=said.get(row.epsilon[0]),
+            layer_norm_epsilon=said.get(row.epsilon[0], default),
             preprocessing=_preprocessing(converter or config.get("image_converter.json"), row),
             resizing=Resizing(rule) if row is DINOV2 else Resizing(),
         )
