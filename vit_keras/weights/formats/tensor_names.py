@@ -99,11 +99,11 @@ def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingPr
     for _, batch in itertools.groupby(ends, lambda pair: pair[0] // BATCH_NUMBERS):
         few = [link for _, link in batch]
         theirs = [name for link in few if link.path not in made for name in link.theirs]
-        arrays = {name: file.read(name) for name in dict.fromkeys(theirs)}
+        arrays = file.tensors.read_all(dict.fromkeys(file.names[name] for name in theirs))
         for link in few:
             values = made.get(link.path)
             if values is None:
-                values = link.read(*(arrays[name] for name in link.theirs))
+                values = link.read(*(arrays[file.names[name]] for name in link.theirs))
             yield from ((link, *value) for value in zip(link.ours, values))
         del arrays, values  # before the next ones are read
 
