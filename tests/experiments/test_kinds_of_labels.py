@@ -19,6 +19,7 @@ from tests.training.small import SIZES, assert_killed_run_is, trainer
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import UsageError
 from vit_keras.evaluation import box_prediction
+from vit_keras.exporting import tflite_file
 from vit_keras.exporting.serving import serving_model
 from vit_keras.support.box_metrics import best_of, overlaps, scored_corners
 
@@ -219,6 +220,9 @@ def test_exported_files_of_masks_answer_as_keras_does(tmp_path, rng, output):
             assert outputs.shape == (5, *MASKS) and row["agreement"] >= 0.999
             assert (outputs == best).mean() > 0.999
             assert "`labels.txt`" in (tmp_path / "model_card.md").read_text()
+    phone = tflite_file.read(tmp_path / "model.tflite")
+    metadata = bytes(phone.buffers[phone.metadata[-1].buffer].data)
+    assert b"labels.txt" in metadata and b"attention" not in metadata
 
 
 @on_torch

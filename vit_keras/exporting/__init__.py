@@ -4,8 +4,8 @@
 `TARGETS` holds a row for each format. `vit_keras.runtimes` opens the files.
 
 Example:
-    >>> list(vit_keras.exporting.TARGETS["onnx"].precisions)
-    ['fp32', 'int8', 'fp16']
+    >>> list(vit_keras.exporting.TARGETS["openvino"].precisions)
+    ['fp32', 'fp16']
 """
 
 # ruff: noqa: F401

@@ -93,8 +93,8 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     Args:
         path: The file; changed in place.
         model: The Keras model in the file.
-        output: A name in `serving.OUTPUTS`, or "boxes". An output that is neither `(B, K)` nor
-            `(B, H, W, K)` is described as attention, unless it belongs to boxes.
+        output: A name in `serving.OUTPUTS`, or "boxes". Of two outputs that are no boxes, the one
+            with three axes is described as attention.
         raw: Whether the file takes prepared images.
     """
     pixels, normalization = preprocessing_of(model), None
@@ -109,9 +109,10 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
         names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
         answers = [(names[i], BOX_OUTPUTS[names[i]], names[i] == "scores") for i in graph.outputs]
     else:
-        is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
         answer = ("output", output_text(model, output), class_names is not None)
-        answers = [answer if each else ("attention", None, False) for each in is_answer]
+        for i in graph.outputs:
+            is_attention = len(graph.outputs) > 1 and len(graph.tensors[i].shape) == 3
+            answers.append(("attention", None, False) if is_attention else answer)
     packed = _metadata(model.name, model.input_shape[-1], normalization, answers)
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = np.frombuffer(packed, "uint8")
