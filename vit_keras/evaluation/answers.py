@@ -131,17 +131,6 @@ def data_url(pixels: np.ndarray, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def check_suffix(path: str | os.PathLike) -> str:
-    """Returns the suffix, without its dot, of a file of predictions.
-
-    Raises:
-        ValueError: If the suffix is neither .parquet nor .csv.
-    """
-    suffix = pathlib.Path(path).suffix[1:]
-    check_choice(suffix, WRITERS, "suffix")
-    return suffix
-
-
 def write_predictions(
     path: str | os.PathLike,
     probabilities: np.ndarray,
@@ -176,7 +165,8 @@ def write_predictions(
         evaluation.write_predictions("predictions.csv", probabilities, labels)
         ```
     """
-    suffix = check_suffix(path)
+    suffix = pathlib.Path(path).suffix[1:]
+    check_choice(suffix, WRITERS, "suffix")
     named = [] if paths is None else [[os.fspath(name) for name in paths]]
     columns = {"index": "int64"} | ({"path": "string"} if named else {})
     if task.kind == "classes":

@@ -159,12 +159,11 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
         ```
     """
     layers = {layer.name: layer for layer in model.layers}
-    if representation is not None:
-        features = layers[representation].output if representation in layers else None
-    elif "head" in layers:
+    features = layers[representation].output if representation in layers else None
+    if representation is None and "head" in layers:
         features = layers["head"].input
-    else:
-        features = model.output if model.layers[-1].name in LAST_LAYERS else None
+    elif representation is None and model.layers[-1].name in LAST_LAYERS:
+        features = model.output
     is_flat = lambda x: isinstance(x, keras.KerasTensor) and len(x.shape) == 2
     if not is_flat(features):
         flat = [name for name, layer in layers.items() if is_flat(layer.output)]
@@ -262,11 +261,10 @@ class FewShotCallback(keras.callbacks.Callback):
         self.test, self.num_classes = test, num_classes
         self.every, self.encoder = every, encoder
         self.features: keras.Model | None = None
-        self.accuracies: dict[str, float] = {}
-        self.is_due = False
+        self.accuracies: dict[str, float] | None = {}  # None while they are due
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.is_due, self.accuracies = (epoch + 1) % self.every == 0, {}
+        self.accuracies = {} if (epoch + 1) % self.every else None
 
     def on_test_end(self, logs=None):
         if not self.model.stop_evaluating:
@@ -277,11 +275,10 @@ class FewShotCallback(keras.callbacks.Callback):
         logs.update(self.accuracies)
 
     def _evaluate(self):
-        if self.is_due:
+        if self.accuracies is None:
             self.features = self.features or feature_model(self.encoder or self.model)
             rows = self._rows(self.features)
             self.accuracies = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
-            self.is_due = False
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
         """Evaluates two models on the images of the run, to show the gain from training.

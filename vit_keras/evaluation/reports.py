@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.answers import check_suffix, write_predictions
+from vit_keras.evaluation.answers import WRITERS, write_predictions
 from vit_keras.evaluation.box_prediction import NONE, judge_boxes
 from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, refuse_tiles
@@ -22,6 +22,7 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
+from vit_keras.support.checks import check_choice
 from vit_keras.support.command_line import aligned, visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task, figure_line, figure_name, figure_text
 
@@ -287,7 +288,7 @@ def evaluate(
     check_classes(predictor, class_names, ignore_class_names)
     paths = split.source.files and [split.name(index) for index in range(len(split))]
     if predictions is not None:
-        check_suffix(predictions)
+        check_choice(pathlib.Path(predictions).suffix[1:], WRITERS, "suffix")
     asked = len(split), predictor.num_classes, paths
     real_labels = read_real_labels(real, *asked) if real else None
     if predictor.task.kind in OF_PICTURES:

@@ -248,15 +248,10 @@ def from_dataset(name: str, model, count: int, config, train: bool = False):
 
     *size, channels = model.input_shape[1:]
     preprocessing = preprocessing_of(model)
-    split = data.load(name, channels, config, task_of(model).kind).split(
-        config.train_split if train else config.test_split
-    )
-    batches = data.eval_batches(
-        split.part(spread(split, count)),
-        image_size=tuple(size),
-        preprocessing=preprocessing.unscaled(),
-        batch=64,
-    )
+    dataset = data.load(name, channels, config, task_of(model).kind)
+    split = dataset.split(config.train_split if train else config.test_split)
+    options = {"image_size": tuple(size), "preprocessing": preprocessing.unscaled(), "batch": 64}
+    batches = data.eval_batches(split.part(spread(split, count)), **options)
     images, labels = map(np.concatenate, zip(*batches))
     return to_levels(images, preprocessing.levels), labels
 

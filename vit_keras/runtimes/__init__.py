@@ -13,7 +13,7 @@ import json
 import os
 import pathlib
 import sys
-import time
+import timeit
 import zipfile
 from collections.abc import Callable
 
@@ -308,12 +308,8 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
 
 def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
     """The median time of `run(images)` over `rounds` calls, after two warm-up calls."""
-    times = []
-    for _ in range(rounds + WARM_UP_CALLS):
-        start = time.perf_counter()
-        run(images)
-        times.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times[WARM_UP_CALLS:]))
+    times = timeit.repeat(lambda: run(images), number=1, repeat=WARM_UP_CALLS + rounds)
+    return 1e3 * float(np.median(times[WARM_UP_CALLS:]))
 
 
 def main(threads: str, images_file: str, *paths: str) -> None:
