@@ -49,23 +49,18 @@ def predict_boxes(
         if options.tiles:
             yield _joined(picture, predictor.input_shape[1::-1], answers)
         else:
-            yield from (box_metrics.best_of(answer, _size(picture)) for _, answer in answers)
-
-
-def _size(picture):
-    """The width and height of a picture `(H, W, C)`."""
-    return picture.shape[1::-1]
+            yield from (box_metrics.best_of(answer, picture.shape[1::-1]) for _, answer in answers)
 
 
 def _joined(picture, tile, answers):
     """Joins the boxes of a picture's tiles, whose width and height are `tile`."""
-    sides, kept, cut = np.array(_size(picture)), [], []
+    sides, kept, cut = np.array(picture.shape[1::-1]), [], []
     for (top, left), answer in answers:
-        boxes, corner = box_metrics.best_of(answer, tile), np.tile([left, top], 2)
-        ends = [boxes.corners[:, :2] < EDGE, boxes.corners[:, 2:] > np.array(tile) - EDGE]
-        inner = [np.array([left, top]) > 0, np.array([left, top]) + tile < sides]
-        cut.append(np.logical_or(*(end & side for end, side in zip(ends, inner))).any(axis=-1))
-        kept.append(boxes._replace(corners=boxes.corners + corner))
+        place = np.array([left, top, left + tile[0], top + tile[1]])
+        is_inside = np.append(place[:2] > 0, place[2:] < sides)
+        boxes = box_metrics.best_of(answer, tile)
+        kept.append(boxes._replace(corners=boxes.corners + place[[0, 1, 0, 1]]))
+        cut.append((is_inside & (abs(kept[-1].corners - place) < EDGE)).any(axis=-1))
     joined = Boxes(*map(np.concatenate, zip(*kept)))
     joined = joined._replace(corners=np.clip(joined.corners, 0, np.tile(sides, 2)))
     seen = (joined.corners[:, 2:] > joined.corners[:, :2]).all(axis=-1)
@@ -228,7 +223,7 @@ def predict_split(
         ```
     """
     rows = mask_prediction.predict_labeled(predictor, split, predict_boxes, options)
-    pairs = [(box_metrics.boxes_of(label, _size(x)), predicted) for x, label, predicted in rows]
+    pairs = [(box_metrics.boxes_of(label, x.shape[1::-1]), found) for x, label, found in rows]
     true, predicted = zip(*pairs)
     return [*true], [*predicted]
 

@@ -25,7 +25,6 @@ LARGEST_NOTE = 2**24  # bytes
 NOTE_KEY = "vit_keras.task"  # among the metadata of an ONNX file
 BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `scores_and_corners`
 DETR = ["logits", "pred_boxes"]  # those of transformers' files of boxes
-WARM_UP_CALLS = 2
 SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 
 
@@ -56,12 +55,9 @@ class ExportedModel:
     def __call__(self, images: np.ndarray) -> np.ndarray:
         if self.batch is None:
             return self.run(images)
-        outputs = []
-        for start in range(0, len(images), self.batch):
-            batch = images[start : start + self.batch]
-            whole = np.resize(batch, (self.batch, *images.shape[1:]))
-            outputs.append(self.run(whole)[: len(batch)])
-        return np.concatenate(outputs)
+        batches = np.split(images, range(self.batch, len(images), self.batch))
+        whole = lambda batch: np.resize(batch, (self.batch, *images.shape[1:]))
+        return np.concatenate([self.run(whole(batch))[: len(batch)] for batch in batches])
 
 
 def scores_and_corners(answers) -> np.ndarray:
@@ -306,15 +302,14 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
         ) from error
 
 
-def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
-    """The median time of `run(images)` over `rounds` calls, after two warm-up calls."""
-    times = timeit.repeat(lambda: run(images), number=1, repeat=WARM_UP_CALLS + rounds)
-    return 1e3 * float(np.median(times[WARM_UP_CALLS:]))
-
-
 def main(threads: str, images_file: str, *paths: str) -> None:
-    images = np.load(images_file, allow_pickle=False)
-    print(json.dumps({p: milliseconds(open(p, int(threads)), images) for p in paths}))
+    """Prints the median time of 20 calls of each file, after two calls to warm up."""
+    images, times = np.load(images_file, allow_pickle=False), {}
+    for path in paths:
+        names = {"run": open(path, int(threads)), "images": images}
+        seconds = timeit.repeat("run(images)", globals=names, number=1, repeat=22)
+        times[path] = 1e3 * float(np.median(seconds[2:]))
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":
