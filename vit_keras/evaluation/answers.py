@@ -359,12 +359,10 @@ def _attention(prediction):
 
 
 def _coco(predictions, names) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
-    images = []
+    images, rows = list[dict[str, Any]](), list[dict[str, Any]]()
     for number, prediction in enumerate(predictions, 1):
-        width, height = prediction.size
-        name = utf8(prediction.path)
-        images.append({"id": number, "file_name": name, "width": width, "height": height})
+        size = dict(zip(("width", "height"), prediction.size))
+        images.append({"id": number, "file_name": utf8(prediction.path), **size})
         rows += [{"image_id": number, **row} for row in coco_rows(prediction.boxes)]
     return {
         "images": images,

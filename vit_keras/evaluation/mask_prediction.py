@@ -154,17 +154,14 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
 
 
 def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) -> None:
-    """Writes rows of pictures `(h, w, 3)` uint8, two rows side by side, as PNG."""
-    height = max(panel.shape[0] for row in panels for panel in row) + GAP
-    width = max(panel.shape[1] for row in panels for panel in row) + GAP
-    columns = max(len(row) for row in panels)
-    pairs = -(-len(panels) // 2)
-    sheet = np.full((pairs * height - GAP, 2 * columns * width - GAP, 3), 255, "uint8")
-    for number, row in enumerate(panels):
-        for place, panel in enumerate(row):
-            top, left = number // 2 * height, (number % 2 * columns + place) * width
-            sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
-    save_png(sheet, pathlib.Path(path))
+    """Writes rows of as many pictures `(h, w, 3)` uint8, two rows side by side, as PNG."""
+    height, width = (max(p.shape[axis] for row in panels for p in row) + GAP for axis in (0, 1))
+    white = {"constant_values": 255}
+    fill = lambda p: np.pad(p, [(0, height - len(p)), (0, width - p.shape[1]), (0, 0)], **white)
+    rows = [np.concatenate([*map(fill, row)], axis=1) for row in panels]
+    rows += [np.full_like(rows[0], 255)] * (len(rows) % 2)
+    pairs = [np.concatenate(rows[i : i + 2], axis=1) for i in range(0, len(rows), 2)]
+    save_png(np.concatenate(pairs)[:-GAP, :-GAP], pathlib.Path(path))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -266,6 +266,11 @@ def coreml_program(model, batch):
     return program
 
 
+ONNX = {"fp32": write_onnx, "int8": quantization.onnx_int8, "fp16": quantization.store_in_half}
+ACCELERATED = {
+    "int8-static": quantization.onnx_int8_static,
+    "fp16-compute": quantization.compute_in_half,
+}
 _onnx = functools.partial(
     Target, packages=("torch", "onnxscript", "onnx", "onnxruntime"), extra="onnx"
 )
@@ -293,26 +298,11 @@ TARGETS = {
         attention=True,
     ),
     "onnx": _onnx(
-        "model{}.onnx",
-        {
-            "fp32": write_onnx,
-            "int8": quantization.onnx_int8,
-            "int8-static": quantization.onnx_int8_static,
-            "fp16": quantization.store_in_half,
-            "fp16-compute": quantization.compute_in_half,
-        },
-        source="onnx",
-        attention=True,
-        dynamic_size=True,
+        "model{}.onnx", ONNX | ACCELERATED, source="onnx", attention=True, dynamic_size=True
     ),
     TRANSFORMERS: _onnx(
         "onnx/model{}.onnx",
-        {
-            "fp32": write_onnx,
-            "int8": quantization.onnx_int8,
-            "int4": quantization.onnx_int4,
-            "fp16": quantization.store_in_half,
-        },
+        {**ONNX, "int4": quantization.onnx_int4},
         source=TRANSFORMERS,
         default=("fp32", "fp16", "int8"),
         graph=serving.transformers_model,
