@@ -9,7 +9,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -97,10 +97,7 @@ def _write_parquet(file, columns, rows):
 
 
 # The writers of tables, which take the open file, the columns, and the rows.
-WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, str], Iterable[Any]], None]] = {
-    "parquet": _write_parquet,
-    "csv": _write_csv,
-}
+WRITERS: dict[str, Callable] = {"parquet": _write_parquet, "csv": _write_csv}
 
 
 def utf8(path: str | os.PathLike) -> str:

@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vit_keras import data
+from vit_keras.evaluation import mask_prediction
 from vit_keras.evaluation.box_prediction import certain, predict_boxes
 from vit_keras.evaluation.conformal import abstains, intervals, possible_answers
-from vit_keras.evaluation.mask_prediction import (
-    TileOptions,
-    predict_masks,
-    refuse_tiles,
-    resize_maps,
-)
 from vit_keras.evaluation.predictors import Predictor, check_finite, filled, make_predictor
 from vit_keras.support.box_metrics import Boxes
 from vit_keras.support.checks import check_choice
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 NONE = "none of these"  # the answer for a picture for which a model abstains
 NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
-PLACES: dict[str, Callable] = {"masks": predict_masks, "boxes": predict_boxes}
+PLACES: dict[str, Callable] = {"masks": mask_prediction.predict_masks, "boxes": predict_boxes}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +88,7 @@ def predict_files(
     on_error: str = "raise",
     picture_px: int | None = None,
     attention: bool = False,
-    tiles: TileOptions | None = None,
+    tiles: mask_prediction.TileOptions | None = None,
 ) -> Generator[FilePrediction, None, None]:
     """Predicts the classes, numbers, masks or boxes of picture files in the order of their paths.
 
@@ -141,12 +136,12 @@ def predict_files(
     check_options(on_error, threshold, batch=batch, top=top)
     read, ahead = functools.partial(_read, predictor, picture_px), AHEAD
     if predictor.task.kind in PLACES:
-        tiles = tiles or TileOptions(batch=batch)
+        tiles = tiles or mask_prediction.TileOptions(batch=batch)
         batch, ahead = AHEAD if tiles.tiles else tiles.batch, 1  # pictures of any size
         answer = functools.partial(PLACES[predictor.task.kind], predictor, options=tiles)
         judge = functools.partial(_located, predictor, threshold)
     else:
-        refuse_tiles(tiles, predictor.task.kind)
+        mask_prediction.refuse_tiles(tiles, predictor.task.kind)
         answer = _answers(predictor, attention)
         judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
         judge(FilePrediction(pathlib.Path()), (np.ones(predictor.num_classes, "float32"), None))
@@ -324,14 +319,14 @@ def _over_views(predictor, view, images):
     sides = np.array(images.shape[1:3])
     places, answers = _places(view, sides), []
     for place in places:
-        pixels = np.ascontiguousarray(resize_maps(images[:, *place], sides))
+        pixels = np.ascontiguousarray(mask_prediction.resize_maps(images[:, *place], sides))
         answers.append(predictor.as_probabilities(np.asarray(predictor.run(pixels), "float32")))
     if answers[0].ndim == 2:
         return np.mean(answers, axis=0, dtype="float64").astype("float32")
     sums, counts = np.zeros(answers[0].shape), np.zeros((*sides, 1))
     for place, answer in zip(places, answers):
         counts[place] += 1
-        sums[:, *place] += resize_maps(answer, counts[place].shape[:2])
+        sums[:, *place] += mask_prediction.resize_maps(answer, counts[place].shape[:2])
     return (sums / counts).astype("float32")
 
 

@@ -156,7 +156,7 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
 def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) -> None:
     """Writes rows of as many pictures `(h, w, 3)` uint8, two rows side by side, as PNG."""
     height, width = (max(p.shape[axis] for row in panels for p in row) + GAP for axis in (0, 1))
-    white = {"constant_values": 255}
+    white: dict[str, Any] = {"constant_values": 255}
     fill = lambda p: np.pad(p, [(0, height - len(p)), (0, width - p.shape[1]), (0, 0)], **white)
     rows = [np.concatenate([*map(fill, row)], axis=1) for row in panels]
     rows += [np.full_like(rows[0], 255)] * (len(rows) % 2)

@@ -203,17 +203,10 @@ def make_predictor(
     shape = (*(size or model.input_shape[1:3]), *model.input_shape[3:])
     if None in shape:
         raise ValueError(NEEDS_SIZE.format(f"model {model.name!r}"))
-    names = getattr(model, "class_names", None)
-    return Predictor(
-        model.predict_on_batch,
-        shape,
-        models.count_classes(model),
-        models.preprocessing_of(model),
-        models.ends_in_softmax(model),
-        tuple(names) if names else None,
-        model,
-        models.task_of(model),
-    )
+    names, task = tuple(getattr(model, "class_names", None) or ()), models.task_of(model)
+    count, preprocessing = models.count_classes(model), models.preprocessing_of(model)
+    final, run = models.ends_in_softmax(model), model.predict_on_batch
+    return Predictor(run, shape, count, preprocessing, final, names or None, model, task)
 
 
 def predict(model: "keras.Model", batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
@@ -251,10 +244,7 @@ def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
 
 
 REMEDY = "Restore it, or export the model again"
-NEEDS_SIZE = (
-    "`image_size` is needed for a model that takes images of any size. Received: image_size=None "
-    "for {}"
-)
+NEEDS_SIZE = "`image_size` is needed if a model takes images of any size. Received: None for {}"
 
 
 class Input(TypedDict, total=False):
@@ -356,16 +346,9 @@ def _open_exported(path, image_size, features):
         classes = np.eye(len(told["names"]), dtype="float32")
         run = lambda images: classes[exported(read(images))]
     task = Task(**with_tuples(told.get("task", {})))
-    return Predictor(
-        run,
-        shape,
-        len(told["names"]) if is_mask else exported.num_outputs,
-        preprocessing,
-        output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape),
-        names and tuple(names),
-        task=task,
-        gives_masks=is_mask,
-    )
+    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape)
+    count, names = len(told["names"]) if is_mask else exported.num_outputs, names and tuple(names)
+    return Predictor(run, shape, count, preprocessing, final, names, None, task, is_mask)
 
 
 def _description(path, note):

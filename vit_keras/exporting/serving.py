@@ -445,11 +445,8 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     if merging_schedule == "decreasing" and len(blocks) > 1:
         step = 2 * token_merging / (len(blocks) - 1)
         counts = [int(2 * token_merging - step * i) for i in range(len(blocks))]
-    tokens, merged, prefix = (
-        blocks[0].input.shape[1] if blocks else 0,
-        {},
-        description.count_prefix(model),
-    )
+    tokens, prefix = blocks[0].input.shape[1] if blocks else 0, description.count_prefix(model)
+    merged: dict[str, int] = {}
     for block, count in zip(blocks, counts):
         if not 0 <= count <= (tokens - max(prefix, 1)) // 2:
             raise ValueError(
