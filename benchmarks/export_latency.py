@@ -56,7 +56,7 @@ def main():
         for i, (name, variation) in enumerate(rewritten.items()):
             fp32, int8 = f"{folder}/{i}.tflite", f"{folder}/{i}_int8.tflite"
             write_litert(variation, fp32, options.batch)
-            quantization.litert_int8(fp32, int8)
+            quantization.LITERT["int8"](fp32, int8)
             for label, file in ((name, fp32), (f"{name}, int8", int8)):
                 tflite_file.attach(file, model, "logits", raw=True)
                 run = runtimes.open(file, options.threads)

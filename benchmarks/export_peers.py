@@ -110,7 +110,7 @@ def runner(name, path):
 def compare(size, rounds):
     from vit_keras.exporting import quantization
 
-    quantizers = {".tflite": quantization.litert_int8, ".onnx": quantization.onnx_int8}
+    quantizers = {".tflite": quantization.LITERT["int8"], ".onnx": quantization.onnx_int8}
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: write_apart(name, size, pathlib.Path(folder)) for name in WRITERS}
         for suffix, quantize_file in quantizers.items():

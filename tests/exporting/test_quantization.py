@@ -169,7 +169,7 @@ def write_phone(folder):
 
 
 def test_a_small_file_is_judged_by_what_its_float32_file_holds(source, tmp_path):
-    cases = {source: quantization.onnx_int8, write_phone(tmp_path): quantization.litert_int8}
+    cases = {source: quantization.onnx_int8, write_phone(tmp_path): quantization.LITERT["int8"]}
     for path, make in cases.items():
         numbers, graph = quantization.contents(path)
         assert 4 * numbers + graph == os.path.getsize(path)
@@ -187,7 +187,7 @@ def test_activations_of_16_bits_lose_less_than_those_of_8(tmp_path):
     floats, path = write_phone(tmp_path), str(tmp_path / "b.tflite")
     images = np.random.default_rng(0).integers(0, 256, (32, 8, 12, 3), dtype="uint8")
     expected, losses = runtimes.open(floats)(images), []
-    for make in (quantization.litert_int8_static, quantization.litert_int8_static16):
+    for make in (quantization.LITERT["int8-static"], quantization.LITERT["int8-static16"]):
         make(floats, path, (), images)
         losses.append(np.sqrt(np.mean((runtimes.open(path)(images) - expected) ** 2)))
     assert losses[1] < losses[0] / 2 < 0.02 * expected.std()

@@ -236,21 +236,15 @@ def measure_calibration(
     """
     confidence = probabilities.max(axis=-1).astype("float64")
     correct = probabilities.argmax(axis=-1) == labels
-    upper = np.arange(1, bins + 1) / bins
-    index = np.minimum(np.searchsorted(upper, confidence, side="left"), bins - 1)
+    edges = np.arange(bins + 1) / bins
+    index = np.minimum(np.searchsorted(edges[1:], confidence, side="left"), bins - 1)
     images = np.bincount(index, minlength=bins)
     mean = lambda values: np.bincount(index, values, bins) / np.maximum(images, 1)
     accuracies, confidences = mean(correct), mean(confidence)
-    rows = [
-        {
-            "lower": m / bins,
-            "upper": float(upper[m]),
-            "images": int(images[m]),
-            "accuracy": float(accuracies[m]) if images[m] else None,
-            "confidence": float(confidences[m]) if images[m] else None,
-        }
-        for m in range(bins)
-    ]
+    known = lambda means: [x if count else None for x, count in zip(means.tolist(), images)]
+    columns = {"lower": edges[:-1].tolist(), "upper": edges[1:].tolist(), "images": images.tolist()}
+    columns |= {"accuracy": known(accuracies), "confidence": known(confidences)}
+    rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
     error = np.abs(accuracies - confidences) @ images / len(labels)
     return {"ece": float(error), "bins": rows}
 

@@ -58,20 +58,22 @@ def _litert(config, source, path, excluded=(), calibration=None, operations=PHON
         quantized.export_model(os.fspath(path), overwrite=True)
 
 
-# Weights in 8 or 4 bits, one scale per channel; activations are quantized at run time.
-litert_int8 = functools.partial(_litert, "add_dynamic_config", num_bits=8)
-litert_int4 = functools.partial(_litert, "add_dynamic_config", num_bits=4)
-# Weights in float16, arithmetic in float32.
-litert_fp16 = functools.partial(
-    _litert, "add_weight_only_config", num_bits=16, algorithm_key="float_casting"
-)
-_litert_static = functools.partial(_litert, "add_static_config", weight_num_bits=8)
-# Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
-# Attention's products and the normalizations stay in float32: XNNPACK cannot compute them in int8.
-litert_int8_static = functools.partial(_litert_static, activation_num_bits=8)
-# Every operation with int16 activations, for NPUs, attention and most of a normalization included.
-# Images and outputs keep their types. LiteRT has no fast kernels for these types on CPUs.
-litert_int8_static16 = functools.partial(_litert_static, activation_num_bits=16, operations=("*",))
+_static = functools.partial(_litert, "add_static_config", weight_num_bits=8)
+LITERT = {
+    # Weights in 8 or 4 bits, one scale per channel; activations are quantized at run time.
+    "int8": functools.partial(_litert, "add_dynamic_config", num_bits=8),
+    # Weights in float16, arithmetic in float32.
+    "fp16": functools.partial(
+        _litert, "add_weight_only_config", num_bits=16, algorithm_key="float_casting"
+    ),
+    "int4": functools.partial(_litert, "add_dynamic_config", num_bits=4),
+    # Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
+    # Attention's products and the normalizations stay in float32: XNNPACK has no int8 for them.
+    "int8-static": functools.partial(_static, activation_num_bits=8),
+    # Every operation with int16 activations, for NPUs, attention and most of a normalization
+    # included. Images and outputs keep their types. LiteRT has no fast kernels for these on CPUs.
+    "int8-static16": functools.partial(_static, activation_num_bits=16, operations=("*",)),
+}
 
 
 @contextlib.contextmanager

@@ -283,14 +283,7 @@ TARGETS = {
     ),
     "litert": Target(
         "model{}.tflite",
-        {
-            "fp32": write_litert,
-            "int8": quantization.litert_int8,
-            "fp16": quantization.litert_fp16,
-            "int4": quantization.litert_int4,
-            "int8-static": quantization.litert_int8_static,
-            "int8-static16": quantization.litert_int8_static16,
-        },
+        {"fp32": write_litert, **quantization.LITERT},
         source="litert",
         default=("fp32", "int8"),
         packages=("tensorflow", "ai_edge_litert", "ai_edge_quantizer"),
