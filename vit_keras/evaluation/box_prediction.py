@@ -223,7 +223,7 @@ def predict_split(
         ```
     """
     rows = mask_prediction.predict_labeled(predictor, split, predict_boxes, options)
-    pairs = [(box_metrics.boxes_of(label, x.shape[1::-1]), found) for x, label, found in rows]
+    pairs = [(box_metrics.boxes_of(label, x.shape[1::-1]), boxes) for x, label, boxes in rows]
     true, predicted = zip(*pairs)
     return [*true], [*predicted]
 

@@ -186,20 +186,20 @@ def card(model: keras.Model, manifest: dict) -> str:
 
 
 def _input(model, manifest):
-    source, how = manifest["input"], preprocessing_of(model)
+    source, rules = manifest["input"], preprocessing_of(model)
     height, width, channels = source["shape"]
     sides = ("H", "W") if source.get("any_size") else (height, width)
     axes = ("N", channels, *sides) if "axes" in source else ("N", *sides, channels)
-    pixels = f"pixels from 0 to {how.levels:g}, which the graph rescales"
+    pixels = f"pixels from 0 to {rules.levels:g}, which the graph rescales"
     if not source["preprocessing_is_inside"]:
-        pixels = f"(pixel / {how.levels:g} - {list(how.mean)}) / {list(how.std)}"
+        pixels = f"(pixel / {rules.levels:g} - {list(rules.mean)}) / {list(rules.std)}"
     fit = "are resized to it"
-    if how.crop_fraction is not None:
-        fit = f"are cropped to a square of {how.crop_fraction} of their shorter side, then resized"
+    if (share := rules.crop_fraction) is not None:
+        fit = f"are cropped to a square of {share} of their shorter side, then resized"
     texts = [f"The input is `({', '.join(map(str, axes))})` {source['type']}: {pixels}."]
     if source.get("any_size"):
         texts.append(f"H and W may differ from the model's own {height} and {width}.")
-    texts.append(f"Pictures of another size {fit} ({how.interpolation}).")
+    texts.append(f"Pictures of another size {fit} ({rules.interpolation}).")
     if channels == 1:
         texts.append(GRAY)
     if any(row["file"].endswith(".tflite") for row in manifest["files"]):

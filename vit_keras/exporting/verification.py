@@ -250,8 +250,9 @@ def from_dataset(name: str, model, count: int, config, train: bool = False):
     preprocessing = preprocessing_of(model)
     dataset = data.load(name, channels, config, task_of(model).kind)
     split = dataset.split(config.train_split if train else config.test_split)
-    how: dict[str, Any] = {"image_size": tuple(size), "preprocessing": preprocessing.unscaled()}
-    batches = data.eval_batches(split.part(spread(split, count)), batch=64, **how)
+    options: dict[str, Any] = {"image_size": tuple(size), "batch": 64}
+    options |= {"preprocessing": preprocessing.unscaled()}
+    batches = data.eval_batches(split.part(spread(split, count)), **options)
     images, labels = map(np.concatenate, zip(*batches))
     return to_levels(images, preprocessing.levels), labels
 
