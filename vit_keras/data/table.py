@@ -91,13 +91,13 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     masks = table.named(MASKS)[:1]
     edges = [name for names in EDGES for name in table.named(names)[:1]]
     is_long = len(edges) == len(EDGES) and not {*edges} & {*config.label_columns}
-    has_boxes = task == "boxes" or (task == "auto" and is_long)
     rows: Sequence[int] = range(len(paths))
-    if has_boxes:
+    if task == "boxes" or (task == "auto" and is_long):
         rows, pictures = _annotated(table, paths, splits, edges, config)
-        known = labels.no_labels(len(rows))
+        known = labels.no_labels(len(rows), "boxes")
     else:
         known = _labels(table, paths, config, task, labeled, used, masks)
+    mask_files = _paths(files, table, masks[0]) if known.kind == "masks" else []
     groups = config.group_column and table.column(config.group_column, "group_column")
     source = file_source(
         f"table:{path}",
@@ -109,11 +109,9 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         lacks="no row of the test split" if split_column else "no split column",
         notes=tuple(table.notes),
     )
-    if has_boxes:
+    if known.kind == "boxes":
         return with_boxes(source, files.root, pictures)
-    if known.kind == "masks":
-        return with_masks(source, files.root, _paths(files, table, masks[0]), config)
-    return source
+    return with_masks(source, files.root, mask_files, config) if mask_files else source
 
 
 def _texts(cells: Iterable) -> list[str]:
