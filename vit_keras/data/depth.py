@@ -99,18 +99,14 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
     pixels = as_array(picture)
     if kind == "uint16":
         highest = int(pixels.max(initial=0))
-        if levels > WHOLE["uint8"]:
-            if highest > levels:
-                raise ValueError(
-                    f"its levels reach {highest}, above the {levels:g} of the model. Scale them, "
-                    "or train with --data.levels 65535"
-                )
-            return pixels
-        if 0 < highest < LEAST_OF_16:
+        is_deep = levels > WHOLE["uint8"]
+        if highest > levels if is_deep else 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, so it may be dark or 12-bit. Save it "
-                "with 8 bits, or train with --data.levels 4095 or 65535"
+                f"its 16 bits hold levels up to {highest}, too low (perhaps 12 bits) or too high for "
+                f"a model of {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
             )
+        if is_deep:
+            return pixels
     scaled = pixels * np.float64(levels / WHOLE[kind])
     return scaled.astype("float32") if levels < 255 else to_levels(scaled, levels)
 

@@ -234,40 +234,26 @@ def _converted(picture, channels, bands):
 # a dozen. Decoding 85 takes 10 s for a picture with as many pixels as are allowed.
 MOST_JPEG_SCANS = 100
 BYTES = 12  # per pixel of RGB in float32
-LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 TIFF_TILE = (322, 323)  # the tags of a tile's width and height
 
 
-def check_pixels(width: int, height: int) -> None:
+def check_pixels(width: int, height: int, channels: int = 3, itemsize: int = 4) -> None:
     """Checks the size of a picture, or of a part decoded at once.
 
-    The bound is `PIL.Image.MAX_IMAGE_PIXELS`: 89,478,485 pixels unless a program changes it. Their
-    RGB values take 256 MiB. Larger pictures are rare, and models use far fewer pixels.
+    The bound is `PIL.Image.MAX_IMAGE_PIXELS`, 89,478,485 pixels unless a program changes it, and
+    `BYTES` times as many bytes. Larger pictures are rare, and models use far fewer pixels.
 
     Raises:
-        ValueError: If there are more pixels, or none.
+        ValueError: If there are more pixels or bytes, or none.
     """
-    most = _most_pixels()
-    if min(width, height) < 1 or width * height > most:
-        raise ValueError(f"it has {width}x{height} pixels, but must have 1 to {most}; {LARGER}")
-
-
-def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
-    """Checks the number of pixels and bytes of an array: at most `BYTES` times the bound on pixels.
-
-    Raises:
-        ValueError: If there are more, or none.
-    """
-    check_pixels(width, height)
-    most, size = BYTES * _most_pixels(), width * height * channels * itemsize
-    if not 0 < size <= most:
-        raise ValueError(f"its {channels} channels take {size} bytes, not 1 to {most}; {LARGER}")
-
-
-def _most_pixels() -> float:
-    most = pillow().MAX_IMAGE_PIXELS
-    return math.inf if most is None else most
+    most = math.inf if (limit := pillow().MAX_IMAGE_PIXELS) is None else limit
+    pixels, size = width * height, channels * itemsize
+    if min(width, height) < 1 or pixels > most or not 0 < pixels * size <= most * BYTES:
+        raise ValueError(
+            f"it has {width}x{height} pixels of {size} bytes, but must have 1 to {most} of {BYTES} "
+            "bytes; make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
+        )
 
 
 HEADERS = threading.Lock()  # NumPy calls Python's parser, which may fail if several threads do
@@ -382,7 +368,7 @@ def _read_tiff(data):
         source = series if {*"CQ"} & {*series.axes} else series.keyframe
         page = series.keyframe
         if TIFF_TILE[0] in page.tags:
-            check_array(page.tilelength, page.tilewidth, page.samplesperpixel, page.dtype.itemsize)
+            check_pixels(page.tilewidth, page.tilelength, page.samplesperpixel, page.dtype.itemsize)
         for part in series.pages if source is series else [page]:
             part = part or page
             strips = zip(part.dataoffsets, part.databytecounts, strict=True)
@@ -396,7 +382,7 @@ def _read_tiff(data):
             raise ValueError(f"its axes {axes} do not describe a picture")
         height, width = (shape[axes.index(axis)] for axis in "YX")
         channels = math.prod(shape) // max(height * width, 1)
-        check_array(height, width, channels, page.dtype.itemsize)
+        check_pixels(width, height, channels, page.dtype.itemsize)
         pixels = source.asarray()
     for axis in {*axes} - {*"YXCS"}:  # the first of several pictures
         pixels, axes = pixels.take(0, axes.index(axis)), axes.replace(axis, "")
@@ -421,7 +407,7 @@ def _read_npy(data):
     shape, is_fortran, kind = _npy_header(file)
     if kind.kind not in set("biuf") or len(shape) not in (2, 3):
         raise ValueError(f"it must contain numbers (H, W) or (H, W, C), not {kind} of {shape}")
-    check_array(shape[0], shape[1], math.prod(shape[2:]), kind.itemsize)
+    check_pixels(shape[1], shape[0], math.prod(shape[2:]), kind.itemsize)
     pixels = np.frombuffer(data, kind, math.prod(shape), file.tell())
     pixels = pixels.reshape(shape, order="F" if is_fortran else "C")
     return known_type(pixels.reshape(*shape[:2], -1))

@@ -342,12 +342,19 @@ def load_hub(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
     """
     opened = _hub_splits(name)
     rows = _library().concatenate_datasets([*opened.values()])
-    images = [key for key, kind in rows.features.items() if isinstance(kind, _library().Image)]
-    if not images:
-        raise ValueError(f"A data set needs a column of images. {_received(name, rows.features)}")
-    image = "image" if "image" in images else images[0]
+    of_kind = lambda kind: [key for key, of in rows.features.items() if isinstance(of, kind)]
+    images, classes = of_kind(_library().Image), of_kind(_library().ClassLabel)
     boxed = _object_column(rows, config, task)
-    columns = () if boxed else _label_columns(name, rows.features, config, labeled)
+    usual = [key for key in LABELS[:2] if key in rows.features]
+    alone = classes if len(classes) == 1 or not labeled else []  # several are ambiguous
+    columns = () if boxed else tuple(config.label_columns or (*usual, *alone)[:1])
+    if not images or (labeled and not (columns or boxed)):
+        has = {key: getattr(of, "dtype", type(of).__name__) for key, of in rows.features.items()}
+        raise ValueError(
+            "A data set needs a column of images, and one of classes or of objects with a bbox "
+            f"field. Received: hf:{name} with {has}. Name the classes in data.label_columns"
+        )
+    image = "image" if "image" in images else images[0]
     known = in_sequence(f"hf:{name}", {key: len(of_split) for key, of_split in opened.items()})
     if column := config.group_column:
         known["groups"] = _texts(_hub_cells(rows, column, True))
@@ -391,25 +398,6 @@ def _hub_splits(name):
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
         raise kind(f"hf:{name} cannot be opened ({error!r:.300})") from error
     return dict(opened) if isinstance(opened, dict) else {"train": opened}
-
-
-def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
-    """Returns the columns of the labels, if any."""
-    if config.label_columns:
-        return tuple(config.label_columns)
-    classes = [key for key, kind in features.items() if isinstance(kind, _library().ClassLabel)]
-    usual = [key for key in LABELS[:2] if key in features]
-    if labeled and not usual and len(classes) != 1:
-        raise ValueError(
-            "One column must hold the classes, or objects with a bbox field. "
-            f"{_received(name, features)}. Name the column of the classes in data.label_columns"
-        )
-    return (*usual, *classes)[:1]
-
-
-def _received(name, features):
-    kinds = {key: getattr(kind, "dtype", type(kind).__name__) for key, kind in features.items()}
-    return f"Received: hf:{name} with {kinds}"
 
 
 def _element(feature):

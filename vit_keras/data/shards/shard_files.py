@@ -12,7 +12,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from vit_keras.data.dataset import UnreachableError
 from vit_keras.support import extras
@@ -33,8 +33,6 @@ LARGEST_PAGE = 2**24  # bytes of a response to a request without a range
 ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # seconds and bytes/s: limits on the time of a response
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
 CHUNK, CHUNKS = 2**24, 4  # bytes per response, and concurrent responses
-
-Result = TypeVar("Result")
 
 
 class Shard(NamedTuple):
@@ -65,7 +63,7 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
+def ask(path: str, question: Callable[[Any, str], Any]) -> Any:
     """Calls `question(file_system, path)` until it succeeds.
 
     Raises:
