@@ -102,7 +102,7 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
         is_deep = levels > WHOLE["uint8"]
         if highest > levels if is_deep else 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, too low (perhaps 12 bits) or too high for "
+                f"its 16 bits hold levels up to {highest}, too low (maybe 12 bits) or too high for "
                 f"a model of {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
             )
         if is_deep:

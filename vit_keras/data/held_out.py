@@ -84,9 +84,8 @@ def divide(
     best, fewest = np.zeros(len(numbers), int), len(labels) + 1
     for attempt in range(TRIES if folds or percent else 0):
         start = f"{seed}/{attempt}" if attempt else seed
-        digests = b"".join(path_hash(f"{start}/{name}")[:16] for name in numbers)
-        high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
-        ranks = np.argsort(np.lexsort((low, high)))  # of each unit
+        digests = np.array([path_hash(f"{start}/{name}")[:16] for name in numbers])
+        ranks = np.argsort(np.argsort(digests))  # of each unit
         part, lost = _deal(ranks[unit[image]], label, len(numbers), folds, percent)
         if lost < fewest:
             best, fewest = part[ranks], lost
