@@ -213,16 +213,16 @@ def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig)
     kind = "numbers" if kind == "masks" else kind  # to be held out without reading the masks
     names = [source.keys[i] for i in train] if source.keys else range(len(train))
     groups = [source.groups[i] for i in train] if source.groups else None
-    parts = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent)
-    if not parts.any():
+    part = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent)
+    if not part.any():
         return splits, ()
     unit = LABEL_KINDS[source.labels.kind].unit if source.labels.names else "the pictures"
     text = (
-        f"{source.lacks}: {percent:g}% of {unit}, {parts.sum():,} pictures, are held out"
+        f"{source.lacks}: {percent:g}% of {unit}, {part.sum():,} pictures, are held out"
         f"{', in whole groups' if groups else ''}. Give data.test_percent, or a "
         f"{source.lacks.removeprefix('no ')}"
     )
-    return splits | {"train": train[parts == 0], "test": train[parts == 1]}, (text,)
+    return splits | {"train": train[part == 0], "test": train[part == 1]}, (text,)
 
 
 def path_hash(text: str) -> bytes:

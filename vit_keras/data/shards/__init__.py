@@ -200,14 +200,14 @@ def _manifest(path) -> Manifest:
 
 
 def _form(pattern, paths) -> ShardFormat:
-    found = {format_of(path): os.path.basename(path) for path in paths}
-    if len(found) != 1 or None in found:
+    kinds = {format_of(path): os.path.basename(path) for path in paths}
+    if len(kinds) != 1 or None in kinds:
         raise ValueError(
             "Shards must be files of one format, with the suffix .tar, .parquet, .tfrecord or "
-            f".array_record. Received: {pattern!r} with {', '.join(found.values()) or 'no files'}. "
+            f".array_record. Received: {pattern!r} with {', '.join(kinds.values()) or 'no files'}. "
             "Unpack compressed files; name files of one format, such as shards:FOLDER/*.tar"
         )
-    return FORMATS[str(*found)]
+    return FORMATS[str(*kinds)]
 
 
 VERSION = 5  # of the file and of what is read from shards

@@ -3,7 +3,6 @@
 Failed reads are retried after longer and longer pauses.
 """
 
-import asyncio
 import contextlib
 import functools
 import hashlib
@@ -105,7 +104,7 @@ def _opened(path) -> tuple[Any, str]:
 
 @functools.cache
 def _bounded_answer():
-    """aiohttp's response class, limited to the bytes and seconds that a request needs."""
+    """aiohttp's response class, limited to the bytes that a request needs."""
     import aiohttp
 
     class BoundedAnswer(aiohttp.ClientResponse):
@@ -115,9 +114,8 @@ def _bounded_answer():
             if self.status == 200 and first not in ("", "0"):
                 raise NoRanges(f"The server of '{self.url}' must support range requests")
             content = bytearray(self._body or b"")
-            async with asyncio.timeout(ANSWER_SECONDS + most / LOWEST_RATE):
-                while len(content) < most and (more := await self.content.read(most)):
-                    content += more
+            while len(content) < most and (more := await self.content.read(most)):
+                content += more
             self._body = bytes(content[:most])
             return self._body
 
