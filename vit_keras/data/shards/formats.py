@@ -128,20 +128,19 @@ def _tar_bytes(file, member, most):
 
 def parse_example(number: int, record: bytes, column: str | None) -> tuple[bytes, int | str | None]:
     """Returns the bytes of the picture in an example, and its label."""
-    where = f"its record {number}"
     features = example_class().FromString(record).features.feature
     first = lambda names: next((features[name] for name in names if name in features), None)
     image, label = first(IMAGES), first(LABELS if column is None else [column])
-    if image is None or len(image.bytes_list.value) != 1:
+    pictures = [] if image is None else image.bytes_list.value
+    classes = [None] if label is None else [*label.int64_list.value, *label.bytes_list.value]
+    if len(pictures) != 1 or len(classes) != 1:
         has = ", ".join(sorted(features)[:5]) or "nothing"
-        raise ValueError(f"{where} must have a picture in one of {IMAGES}, but has {has}")
-    (picture,) = image.bytes_list.value
-    if label is None:
-        return picture, None
-    values = [*label.int64_list.value, *label.bytes_list.value]
-    if len(values) != 1:
-        raise ValueError(f"the label of {where} must be one class")
-    return picture, values[0].decode() if isinstance(values[0], bytes) else values[0]
+        raise ValueError(
+            f"its record {number} must have one picture in one of {IMAGES}, and at most one class "
+            f"as its label, but has {has}"
+        )
+    (picture,), (known,) = pictures, classes
+    return picture, known.decode() if isinstance(known, bytes) else known
 
 
 def scan_tfrecord(path: str, column: str | None, parse: Parse = parse_example) -> Iterator[Record]:
