@@ -184,7 +184,7 @@ class Augmentation:
 
     def batch(self, made, generators: Iterable[np.random.Generator]):
         """Mixes a batch of images `(B, H, W, C)` and targets; each pair has a generator."""
-        return mix(*made, generators, self.config) if mixes(self.config) else made
+        return mix(*made, generators=generators, config=self.config) if mixes(self.config) else made
 
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""

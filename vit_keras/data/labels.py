@@ -103,7 +103,7 @@ LABEL_KINDS = {
         counts=lambda labels, outputs: np.bincount(labels, minlength=outputs),
         strata=lambda labels: labels.tolist(),
         members=lambda labels: (np.arange(len(labels)), labels),
-        target=lambda label, task, outputs: np.eye(1, outputs, label, "float32")[0],  # one-hot
+        target=lambda label, task, outputs: np.eye(1, outputs, int(label), "float32")[0],
         text=lambda label, names: names[int(label)],
         least=2,
         unit="each class",

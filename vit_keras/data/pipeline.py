@@ -257,13 +257,13 @@ class Feed:
         config, size, preprocessing = self.config, self.image_size, self.preprocessing
         self.train, self.dev, self.test = train_dev_test(self.dataset, config.data)
         self.num_classes = len(self.dataset.class_names)
-        self.targets = {"num_classes": max(self.num_classes, 1), "task": self.task}
+        self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": self.task}
         masking: Masking | Views | None = None
         if config.pretext.is_dino:
             masking = Views(config.pretext.dino, size, preprocessing, config.augment.flip)
         elif config.pretext.is_active:
             masking = Masking(config.pretext, size, config.model.patch, preprocessing)
-        options = {"image_size": size, "preprocessing": preprocessing}
+        options: dict[str, Any] = {"image_size": size, "preprocessing": preprocessing}
         options["threads"] = config.data.workers
         self.eval_options = {"batch": config.batch_eval, **options}
         self._common = {"shard": self.shard, "masking": masking, **options, **self.targets}

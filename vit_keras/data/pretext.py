@@ -200,9 +200,10 @@ class Views:
         return (views, targets) if weights is None else (views, targets, weights)
 
     def _view(self, picture, rng, size, scale, blurred, solarized):
-        bicubic = {"interpolation": "bicubic", "antialias": True, "rounding": "torchvision"}
-        part = cut(picture, random_window(sides_of(picture), rng, scale))
-        view = squeeze(part, size, dataclasses.replace(self.preprocessing, **bicubic))
+        bicubic = dataclasses.replace(
+            self.preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"
+        )
+        view = squeeze(cut(picture, random_window(sides_of(picture), rng, scale)), size, bicubic)
         if self.flip and rng.random() < 0.5:
             view = mirror(view)
         if not isinstance(view, np.ndarray):

@@ -29,9 +29,9 @@ HASHED = 128  # pixels: pictures are reduced to one or two times this side befor
 BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 COLOR_DISTANCE = 16  # levels by which a quarter's mean color may differ in a copy
-SPOILED = {  # by the field in which two pictures that look alike differ
-    "split": "in two splits, so the measured accuracy is too high: keep one of each pair",
-    "class_name": "with two labels: compare them, and keep the right one",
+SPOILED = {  # by the fact in which two pictures that look alike differ
+    "splits": "in two splits, so the measured accuracy is too high: keep one of each pair",
+    "classes": "with two labels: compare them, and keep the right one",
     "": "twice in a class: keep one of each pair",
 }
 SKEWED = 3.0  # ratio of the largest class to the smallest
@@ -171,12 +171,6 @@ class Pair(NamedTuple):
         """Whether both have the same bytes."""
         return self.first.digest == self.second.digest
 
-    @property
-    def differing(self) -> list[str]:
-        """The rows of `SPOILED` that the pair belongs to."""
-        fields = ("split", "class_name")
-        return [f for f in fields if getattr(self.first, f) != getattr(self.second, f)] or [""]
-
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
     """Finds near-duplicates; if a side has fewer than 32 pixels, only identical files count.
@@ -298,12 +292,8 @@ class Review:
             advice = ". They are learned from the other pictures alone"
             self.warn(list(itertools.compress(names, unknown)), what, advice)
         if kind == "numbers":
-            known = lambda values: values[~np.isnan(values)].astype("float64")
             self.facts["numbers"] = {
-                key: {
-                    name: {"known": len(known(values)), **_figures(known(values))}
-                    for name, values in zip(names, split.labels.T)
-                }
+                key: {name: _known_figures(of) for name, of in zip(names, split.labels.T)}
                 for key, split in splits.items()
             }
         elif names:
@@ -365,21 +355,11 @@ class Review:
 
     def add_pairs(self, pairs: Sequence[Pair]) -> None:
         """Adds the findings about near-duplicates."""
-        self.facts["duplicates"] = [
-            {
-                "first": pair.first.name,
-                "second": pair.second.name,
-                "distance": pair.distance,
-                "exact": pair.is_exact,
-                "splits": [pair.first.split, pair.second.split],
-                "classes": [pair.first.class_name, pair.second.class_name],
-            }
-            for pair in pairs
-        ]
-        for field, what in SPOILED.items():
-            if chosen := [pair for pair in pairs if field in pair.differing]:
-                count = len({pair.second.name for pair in chosen})
-                head = f"pictures that look alike, {what} ({count:,})"
+        self.facts["duplicates"] = rows = [*map(_pair_facts, pairs)]
+        differing = lambda row: [name for name in SPOILED if name and len({*row[name]}) > 1]
+        for name, what in SPOILED.items():
+            if chosen := [row for row in rows if name in (differing(row) or [""])]:
+                head = f"pictures that look alike, {what} ({len({x['second'] for x in chosen}):,})"
                 self.warnings.append(_block(head, [*map(_line, chosen)]))
 
 
@@ -389,10 +369,23 @@ def _figures(values):
     return {figure.__name__: round(float(figure(values)), 6) for figure in figures}
 
 
-def _line(pair):
-    same = "the same file" if pair.is_exact else f"{pair.distance} of 64 bits differ"
-    both = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
-    return on_one_line(f"{' and '.join(both)}: {same}")
+def _known_figures(values):
+    known = values[~np.isnan(values)].astype("float64")
+    return {"known": len(known), **_figures(known)}
+
+
+def _pair_facts(pair):
+    one, two, bits = pair
+    groups = {"splits": [one.split, two.split], "classes": [one.class_name, two.class_name]}
+    names = {"first": one.name, "second": two.name}
+    return {**names, "distance": bits, "exact": pair.is_exact, **groups}
+
+
+def _line(row):
+    same = "the same file" if row["exact"] else f"{row['distance']} of 64 bits differ"
+    pictures = zip((row["first"], row["second"]), row["splits"], row["classes"])
+    both = " and ".join(f"{name} ({split}, {of})" for name, split, of in pictures)
+    return on_one_line(f"{both}: {same}")
 
 
 def _block(head, lines):

@@ -177,23 +177,18 @@ def open_embedder(
         model = embedding_model(predictor.model, layer, tokens)
         run, of_weights = model.predict_on_batch, sha256_of_weights(model)
         shape = tuple(model.compute_output_shape((1, *predictor.input_shape))[1:])
-    description = {
-        "weights": of_weights,
-        "layer": layer,
-        "tokens": tokens,
-        "normalize": normalize,
-        "shape": shape,
-        "image_size": predictor.input_shape[:2],
-        "channels": predictor.input_shape[2],
-        "preprocessing": dataclasses.asdict(predictor.preprocessing),
-    }
+    preprocessing, (*size, channels) = predictor.preprocessing, predictor.input_shape
+    chosen = {"layer": layer, "tokens": tokens, "normalize": normalize, "shape": shape}
+    inputs = {"image_size": size, "channels": channels}
+    resizing = {"preprocessing": dataclasses.asdict(preprocessing)}
 
     def embed(images):
-        vectors = np.asarray(run(as_inputs(images, predictor.preprocessing)), "float32")
+        vectors = np.asarray(run(as_inputs(images, preprocessing)), "float32")
         return unit_length(vectors) if normalize else vectors
 
-    description = json.loads(json.dumps(description))  # as it is read back from a table
-    return Embedder(embed, predictor.input_shape, shape, predictor.preprocessing, description)
+    # As it is read back from a table.
+    description = json.loads(json.dumps({"weights": of_weights, **chosen, **inputs, **resizing}))
+    return Embedder(embed, predictor.input_shape, shape, preprocessing, description)
 
 
 def sha256_of_weights(model: keras.Model) -> str:
@@ -321,19 +316,16 @@ class EmbeddingJob:
         listed = list(pictures.pictures)
         self.total = len(listed)
         told: Any = {"batch": min(batch, self.total), "on_error": on_error}
-        known = PictureList(listed, pictures.read)
-        self._embed = functools.partial(embed_batches, embedder, known, **told)
+        pictures = PictureList(listed, pictures.read)
+        self._embed = functools.partial(embed_batches, embedder, pictures, **told)
         digest = hashlib.sha256()
         for picture in listed:
             digest.update(json.dumps(picture).encode() + b"\n")
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
-        self.description = embedder.description | {
-            "dtype": dtype,
-            "batch": batch,
-            "backend": keras.backend.backend(),
-            "pictures": {"count": self.total, "sha256": digest.hexdigest()},
-        }
+        known = {"dtype": dtype, "batch": batch, "backend": keras.backend.backend()}
+        known["pictures"] = {"count": self.total, "sha256": digest.hexdigest()}
+        self.description = embedder.description | known
         self.is_complete = self._open(about or {})
         self.schema = tables.schema(embedder.shape, dtype, self.description)
 

@@ -208,15 +208,12 @@ def write(path: str | os.PathLike, schema, groups: Iterable) -> None:
 
     Numbers barely compress, so only text is compressed.
     """
+    parquet = extras.require("pyarrow.parquet")
+    codecs = {name: "zstd" for name in COLUMNS if name != "embedding"}
+    codecs["embedding.list.element"] = "none"
+    told = {"compression": codecs, "use_dictionary": ["label", "split", "error"]}
     with replacing(path) as temporary, open(temporary, "w+b") as file:
-        with extras.require("pyarrow.parquet").ParquetWriter(
-            file,
-            schema,
-            compression={name: "zstd" for name in COLUMNS if name != "embedding"}
-            | {"embedding.list.element": "none"},
-            use_dictionary=["label", "split", "error"],
-            write_statistics=False,
-        ) as writer:
+        with parquet.ParquetWriter(file, schema, write_statistics=False, **told) as writer:
             for group in groups:
                 writer.write_table(group)
             writer.add_key_value_metadata({"seal": SEAL.decode() + "0" * DIGITS})
