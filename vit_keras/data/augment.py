@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -182,9 +183,9 @@ class Augmentation:
         image[...] = self.preprocessing.normalize(pixels)
         erase(image, rng, self.config.erasing)
 
-    def batch(self, made, generators: Iterable[np.random.Generator]):
+    def batch(self, made: tuple[Any, Any], generators: Iterable[np.random.Generator]):
         """Mixes a batch of images `(B, H, W, C)` and targets; each pair has a generator."""
-        return mix(*made, generators=generators, config=self.config) if mixes(self.config) else made
+        return mix(*made, generators, self.config) if mixes(self.config) else made
 
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""
