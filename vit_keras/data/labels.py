@@ -12,30 +12,7 @@ from vit_keras.config import DataConfig
 from vit_keras.support.checks import short
 from vit_keras.support.tasks import CLASSES, Task
 
-
-class LabelKind(NamedTuple):
-    """How the labels of a split are used.
-
-    Attributes:
-        counts: Maps labels and K to the number of pictures of each output, `(K,)`.
-        strata: Maps labels to one value for each picture; balanced sampling draws each value
-            equally often.
-        members: Maps labels to pairs of a picture's number and the number of one of its labels, as
-            two arrays; a share of each label is held out.
-        target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
-            `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
-        text: Describes one picture's label, given the names of the outputs.
-        least: The smallest number of outputs.
-        unit: What the held-out share is taken from, for messages.
-    """
-
-    counts: Callable[[np.ndarray, int], np.ndarray]
-    strata: Callable[[np.ndarray], Sequence]
-    members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    target: Callable[[np.ndarray, Task, int], np.ndarray]
-    text: Callable[[np.ndarray, Sequence[str]], str]
-    least: int
-    unit: str
+NO_CLASS = -1
 
 
 def _rarest_label(labels):
@@ -88,16 +65,31 @@ def _name_boxes(label, names):
     return _name_masks(label if np.ndim(label) == 1 else label[:, :1], names)
 
 
-NO_CLASS = -1
-_LABELS = LabelKind(
-    counts=lambda labels, outputs: np.nansum(labels, axis=0).astype(int),
-    strata=_rarest_label,
-    members=_rarer_values,
-    target=lambda label, task, outputs: label,
-    text=_name_labels,
-    least=1,
-    unit="the pictures of each label",
-)
+class LabelKind(NamedTuple):
+    """How the labels of a split are used; by default, as several labels of each picture are.
+
+    Attributes:
+        counts: Maps labels and K to the number of pictures of each output, `(K,)`.
+        strata: Maps labels to one value for each picture; balanced sampling draws each value
+            equally often.
+        members: Maps labels to pairs of a picture's number and the number of one of its labels, as
+            two arrays; a share of each label is held out.
+        target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
+            `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
+        text: Describes one picture's label, given the names of the outputs.
+        least: The smallest number of outputs.
+        unit: What the held-out share is taken from, for messages.
+    """
+
+    counts: Callable[..., np.ndarray] = lambda labels, outputs: np.nansum(labels, 0).astype(int)
+    strata: Callable[[np.ndarray], Sequence] = _rarest_label
+    members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = _rarer_values
+    target: Callable[[np.ndarray, Task, int], np.ndarray] = lambda label, task, outputs: label
+    text: Callable[[np.ndarray, Sequence[str]], str] = _name_labels
+    least: int = 1
+    unit: str = "the pictures of each label"
+
+
 LABEL_KINDS = {
     "classes": LabelKind(
         counts=lambda labels, outputs: np.bincount(labels, minlength=outputs),
@@ -108,25 +100,22 @@ LABEL_KINDS = {
         least=2,
         unit="each class",
     ),
-    "labels": _LABELS,
+    "labels": LabelKind(),
     "numbers": LabelKind(
         counts=lambda labels, outputs: (~np.isnan(labels)).sum(axis=0),
         strata=lambda labels: [0] * len(labels),
         members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,
         text=_name_numbers,
-        least=1,
         unit="the pictures",
     ),
-    "masks": _LABELS._replace(
+    "masks": LabelKind(
         target=lambda label, task, outputs: label.astype("int32"),
         text=_name_masks,
         least=2,
         unit="the pictures",
     ),
-    "boxes": _LABELS._replace(
-        target=_learned_boxes, text=_name_boxes, unit="the pictures of each class"
-    ),
+    "boxes": LabelKind(target=_learned_boxes, text=_name_boxes, unit="the pictures of each class"),
 }
 
 
