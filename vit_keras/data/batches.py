@@ -115,7 +115,8 @@ class Batches(keras.utils.PyDataset):
         self._threads = machine.cores() if threads is None else threads
         self._lock = threading.Lock()
         self._begun: dict[int, Future] = {}
-        self._pools: tuple[ThreadPoolExecutor, ...] = ()
+        # The threads start with their first task, and end when the pools are collected.
+        self._pool, self._each = ThreadPoolExecutor(2, "batches"), _in_chunks(self._threads)
 
     def __len__(self):
         return self._count
@@ -126,15 +127,11 @@ class Batches(keras.utils.PyDataset):
         if not self._threads:
             return self._make(number, map)
         with self._lock:
-            if not self._pools:  # their threads end when the pools are collected
-                sizes = {"batches": 2, "examples": self._threads}
-                self._pools = tuple(ThreadPoolExecutor(size, name) for name, size in sizes.items())
-            whole, examples = self._pools
             in_order = number == 0 or number - 1 in self._begun
             ahead = range(number, min(number + 1 + AHEAD * in_order, self._count))
             # Keras asks for the first two batches twice on TensorFlow.
             kept = {n: b for n, b in self._begun.items() if n in ahead or max(n, number) < 2}
-            begin = lambda n: whole.submit(self._make, n, _in_chunks(examples, self._threads))
+            begin = lambda n: self._pool.submit(self._make, n, self._each)
             self._begun = kept | {n: begin(n) for n in ahead if n not in kept}
             batch = self._begun[number]
         try:
@@ -171,8 +168,9 @@ class Batches(keras.utils.PyDataset):
         return dataset
 
 
-def _in_chunks(pool: ThreadPoolExecutor, threads: int) -> Map:
-    """Returns a `map` over the threads of a pool; each thread takes several items at a time."""
+def _in_chunks(threads: int) -> Map:
+    """Returns a `map` in threads, each of which takes several items at a time."""
+    pool = ThreadPoolExecutor(max(1, threads), "examples")
 
     def each(function, items):
         items = list(items)

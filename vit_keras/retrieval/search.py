@@ -145,22 +145,17 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
         if index.made_of == table.sha256:
             return index
     with claimed_output(path, "an index", "Wait until it ends, or give --exact"):
-        _build(table, path)
+        index_of, dtype = extras.require("usearch.index").Index, table.description["dtype"]
+        graph = index_of(ndim=table.shape[0], dtype=dtype, **GRAPH, **CANDIDATES)
+        for rows, vectors in table.unit_vectors():
+            graph.add(rows, vectors, threads=machine.cores())
+        with replacing(path) as temporary:
+            graph.save(temporary)
+            with open(temporary, "r+b") as file:  # adds the table's SHA-256, and the file's own
+                file.seek(0, os.SEEK_END)
+                file.write(table.sha256.encode() + tables.SEAL + b"0" * tables.DIGITS)
+                tables.seal(file)
     return NeighborIndex(table)
-
-
-def _build(table, path):
-    """Writes USearch's file, the SHA-256 of the table, and the SHA-256 of both."""
-    index, dtype = extras.require("usearch.index").Index, table.description["dtype"]
-    graph = index(ndim=table.shape[0], dtype=dtype, **GRAPH, **CANDIDATES)
-    for rows, vectors in table.unit_vectors():
-        graph.add(rows, vectors, threads=machine.cores())
-    with replacing(path) as temporary:
-        graph.save(temporary)
-        with open(temporary, "r+b") as file:
-            file.seek(0, os.SEEK_END)
-            file.write(table.sha256.encode() + tables.SEAL + b"0" * tables.DIGITS)
-            tables.seal(file)
 
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
