@@ -60,7 +60,8 @@ def train_batches(
 
     Returns:
         Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
-        standardized numbers, with NaN for unknown ones; with `masking`, the result of its `batch`.
+        standardized numbers, with NaN for unknown ones. With `Masking`, the result of its `batch`;
+        with `Views`, what it draws, and zeros `(B, 2)` as targets.
 
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
@@ -151,7 +152,7 @@ def eval_batches(
 
     Returns:
         Images `(B, H, W, C)` and labels, `(B,)` int32 or `(B, K)` float32, or targets `(B, K)`.
-        With `pad`, also weights `(B,)`. With `masking`, the result of its `batch`.
+        With `pad`, also weights `(B,)`. With `masking`, inputs and targets as in `train_batches`.
 
     Raises:
         ValueError: If n does not divide `batch`.
@@ -185,7 +186,7 @@ def _joiner(split, change: Augmentation, masking, task, num_classes: int | None)
         index, key = row
         (picture, label), rng = split.picture(index), generator(*key)
         if isinstance(masking, Views):
-            return masking.draw(picture, rng)
+            return masking.draw(picture, rng), np.zeros(2, "float32")  # has no targets
         pixels, label = change.example(picture, label, rng)
         if masking:
             return (pixels, rng), masking.draw(rng)
@@ -194,12 +195,11 @@ def _joiner(split, change: Augmentation, masking, task, num_classes: int | None)
         return (pixels, rng), label
 
     def join(rows, each, *weights):
-        examples = each(example, rows)
+        inputs, targets = zip(*each(example, rows))
         if isinstance(masking, Views):
-            return masking.batch(stacked(examples), *weights)
-        unfinished, targets = zip(*examples)
-        images = np.empty((len(targets), *unfinished[0][0].shape), "float32")
-        for _ in each(lambda i: change.finish(images[i], *unfinished[i]), range(len(images))):
+            return stacked(inputs), stacked(targets), *weights
+        images = np.empty((len(targets), *inputs[0][0].shape), "float32")
+        for _ in each(lambda i: change.finish(images[i], *inputs[i]), range(len(images))):
             pass
         made = images, stacked(targets), *weights
         return masking.batch(*made) if masking else made
@@ -272,8 +272,7 @@ class Feed:
         """Returns batches of training images and targets, starting with batch `start` of `fit`.
 
         With gradient accumulation, each batch is a part of an update. With a pretext task, batches
-        are ((images, source), targets, weights) as `Masking.batch` makes them, or the views of
-        `Views.batch`.
+        are ((images, source), targets, weights) as `Masking.batch` makes them, or views and zeros.
         """
         config, parts_per_update = self.config, self.config.optimizer.accumulation_steps
         return train_batches(
@@ -291,7 +290,7 @@ class Feed:
         """Returns batches of development images and targets for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
-        task, `Masking.batch` or `Views.batch` makes the batches.
+        task, they hold its inputs, as in `training`.
         """
         return eval_batches(self.dev, pad=pad, **(self._common | self.eval_options))
 

@@ -194,11 +194,6 @@ class Views:
         small = (config.local_size,) * 2, config.local_scale, BLURRED[-1], 0.0
         return np.stack(whole), np.stack([view(*small) for _ in range(config.local_crops)])
 
-    def batch(self, views, weights=None):
-        """Makes a batch for `fit`: (views, targets, weights) with zeros `(B, 2)` as targets."""
-        targets = np.zeros((len(views[0]), 2), "float32")
-        return (views, targets) if weights is None else (views, targets, weights)
-
     def _view(self, picture, rng, size, scale, blurred, solarized):
         bicubic = dataclasses.replace(
             self.preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"

@@ -260,12 +260,8 @@ class Review:
         unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
         others = {*layout.others}.difference(unsupported)
         kinds = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
-        self.facts |= {
-            "unsupported": unsupported,
-            "not_pictures": dict(sorted(kinds.items())),
-            "in_no_class": layout.loose,
-            "unused_folders": layout.unused,
-        }
+        self.facts |= {"unsupported": unsupported, "not_pictures": dict(sorted(kinds.items()))}
+        self.facts |= {"in_no_class": layout.loose, "unused_folders": layout.unused}
         loose = layout.loose if needs_classes and layout.classes else []
         splits = f". The splits are {', '.join(layout.roots)}"
         self.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")

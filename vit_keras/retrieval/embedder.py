@@ -206,12 +206,7 @@ def _sha256_of_files(path):
 
 
 def embed_batches(
-    embedder: Embedder,
-    pictures: PictureList,
-    *,
-    batch: int,
-    on_error: str = "raise",
-    first: int = 0,
+    embedder: Embedder, pictures: PictureList, *, batch: int, on_error: str, first: int = 0
 ) -> Generator[tuple[Sequence[Picture], np.ndarray, Sequence[str | None]], None, None]:
     """Embeds pictures in order, while threads read the next two batches.
 
@@ -241,7 +236,8 @@ def embed_batches(
         pixels = pictures.read(number, picture.path, embedder.input_shape[-1])
         return file_predictions.prepared(embedder, pixels)
 
-    run, left = filled(embedder.run, batch), itertools.islice(enumerate(pictures[0]), first, None)
+    run = filled(embedder.run, batch)
+    left = itertools.islice(enumerate(pictures.pictures), first, None)
     batches = file_predictions.read_batches(prepare, left, batch, on_error)
     with contextlib.closing(batches):
         for rows in batches:
@@ -316,7 +312,7 @@ class EmbeddingJob:
         listed = list(pictures.pictures)
         self.total = len(listed)
         told: Any = {"batch": min(batch, self.total), "on_error": on_error}
-        pictures = PictureList(listed, pictures.read)
+        pictures = pictures._replace(pictures=listed)
         self._embed = functools.partial(embed_batches, embedder, pictures, **told)
         digest = hashlib.sha256()
         for picture in listed:
