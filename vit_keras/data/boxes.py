@@ -310,9 +310,7 @@ def _yolo(root, files) -> Annotations:
     if isinstance(names, Mapping):
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
-        raise ValueError(
-            f"{files[0]!r} must name the classes from 0 up, as strings. Received: {short(names)}"
-        )
+        raise ValueError(f"{files[0]!r} must name the classes from 0 up. Received: {short(names)}")
     pictures, names = [], tuple(map(str, names))
     for split in ("train", "val", "test"):
         for picture in _yolo_pictures(root, content, split):

@@ -272,9 +272,8 @@ class Review:
     def add_labels(self, dataset: Dataset, splits: dict[str, Split]) -> None:
         """Adds the findings from the labels of some splits, training images first."""
         kind, names = dataset.kind, dataset.class_names
-        self.facts |= {"kind": kind, "classes": list(names)}
+        self.facts |= {"kind": kind, "classes": [*names], "notes": [*dataset.notes]}
         self.facts["images"] = {name: len(split) for name, split in splits.items()}
-        self.facts["notes"] = [*dataset.notes]
         self.warnings += spoilers(dataset, splits)
         folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
         count = collections.Counter(folded)

@@ -156,9 +156,7 @@ def read_seal(path: str | os.PathLike, remedy: str) -> str:
     with open(path, "rb") as file:
         _, recorded, digest = _sealed(file)
     if recorded != digest:
-        raise ValueError(
-            f"{os.fspath(path)!r} is damaged: its SHA-256 is missing or wrong. {remedy}"
-        )
+        raise ValueError(f"{str(path)!r} is damaged: its SHA-256 is missing or wrong. {remedy}")
     return recorded.decode()
 
 
