@@ -69,10 +69,9 @@ def train_batches(
     first, count = _rows(batch, shard, 2 if mixes(augment_config) else 1)
     change = Augmentation(augment_config, image_size, preprocessing)
     batch_of = _joiner(split, change, masking, task, num_classes)
+    index_of = shuffled(len(split), seed)
     if is_balanced:
         index_of = balanced(LABEL_KINDS[task.kind].strata(split.labels), seed)
-    else:
-        index_of = shuffled(len(split), seed)
 
     def make(step, each):
         start = (start_step + step) * batch + first
@@ -112,10 +111,9 @@ def with_texts(batches: Batches, input_ids: np.ndarray) -> Batches:
     def make(number, each):
         images, targets = batches[number]
         if targets.ndim > 1:
-            rows = np.arange(len(targets)), targets.argmax(axis=-1)
-            if (targets[rows] != 1).any():
+            if (targets.max(axis=-1) != 1).any():
                 raise ValueError("Texts need unmixed images. Leave out MixUp and CutMix")
-            targets = rows[1]
+            targets = targets.argmax(axis=-1)
         return (images, input_ids[targets]), targets.astype("int32")
 
     return Batches(make, len(batches), threads=0, whole=batches.whole)

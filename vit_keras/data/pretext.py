@@ -165,6 +165,11 @@ class Views:
     preprocessing: Preprocessing
     flip: bool = False
 
+    def __post_init__(self):
+        self._bicubic = dataclasses.replace(
+            self.preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"
+        )
+
     def draw(self, picture, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draws the views of an image.
 
@@ -195,10 +200,8 @@ class Views:
         return np.stack(whole), np.stack([view(*small) for _ in range(config.local_crops)])
 
     def _view(self, picture, rng, size, scale, blurred, solarized):
-        bicubic = dataclasses.replace(
-            self.preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"
-        )
-        view = squeeze(cut(picture, random_window(sides_of(picture), rng, scale)), size, bicubic)
+        part = cut(picture, random_window(sides_of(picture), rng, scale))
+        view = squeeze(part, size, self._bicubic)
         if self.flip and rng.random() < 0.5:
             view = mirror(view)
         if not isinstance(view, np.ndarray):
