@@ -393,11 +393,9 @@ def _picture(files: PictureFiles, source, split, beside, *names) -> str:
         if os.path.isfile(near):
             return os.path.relpath(near, files.root)
     paths = next(filter(None, map(files.find, names)), [])
-    for fits in (
-        lambda path: split_in(os.path.dirname(path), split) == split,
-        lambda path: os.path.basename(path) == os.path.basename(names[-1]),
-    ):
-        paths = [*filter(fits, paths)] or paths
+    base = os.path.basename(names[-1])
+    paths = [path for path in paths if split_in(os.path.dirname(path), split) == split] or paths
+    paths = [path for path in paths if os.path.basename(path) == base] or paths
     if len(paths) != 1:
         raise ValueError(
             f"An annotated picture must be one file below {files.root!r}. Received: "

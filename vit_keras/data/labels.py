@@ -1,6 +1,5 @@
 """Reads columns of labels, and defines how each kind is counted, divided and learned."""
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
@@ -325,7 +324,7 @@ def _lists(where, values, config, order):
             )
     split = lambda cell: cell.split(config.label_separator) if isinstance(cell, str) else cell
     sets = [None if cell is None else {*map(text_of, split(cell))} - {"", None} for cell in cells]
-    names = order or sorted({*itertools.chain.from_iterable(filter(None, sets))})
+    names = order or sorted(set().union(*filter(None, sets)))
     columns = {name: k for k, name in enumerate(names)}
     table = np.zeros((len(sets), len(names)), "float32")
     for row, present in zip(table, sets):
