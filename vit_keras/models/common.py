@@ -49,7 +49,6 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
     biases. It computes in the type of its variables, so mixed precision ends in float32.
     """
     if representation_size is not None:
-        check_positive(representation_size=representation_size)
         options = layer("pre_logits")
         kernel = lecun_normal(x.shape[-1], options["seed"])
         x = dense(x, representation_size, options, "tanh", kernel_initializer=kernel)

@@ -1,6 +1,5 @@
 """Feature maps of a model's blocks, and models that assign classes to pixels or find objects."""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ from vit_keras.models.description import (
     copy_description,
     count_prefix,
     has_layer,
-    preprocessing_of,
+    uncropped,
     with_outputs,
 )
 from vit_keras.models.image_model import ImageModel
@@ -178,10 +177,8 @@ def segmenter(
     if factors != (1, 1):
         up = {"interpolation": "bilinear", "data_format": "channels_last", "dtype": x.dtype}
         x = keras.layers.UpSampling2D(factors, **up, name="logits")(x)
-    made = with_outputs(model, x, name)
-    made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
-    made.task, made.class_names = Task("masks"), None
-    return made
+    changes = {"preprocessing": uncropped(model), "task": Task("masks"), "class_names": None}
+    return with_outputs(model, x, name, **changes)
 
 
 def _linear(model, blocks, width, layer):
@@ -367,11 +364,7 @@ def with_joined_boxes(model: keras.Model) -> ImageModel:
     """
     outputs = [model.output["logits"], model.output["boxes"]]
     joined = keras.layers.Concatenate(dtype="float32", name="joined")(outputs)
-    made = with_outputs(model, joined)
-    preprocessing = preprocessing_of(model)
-    made.preprocessing = dataclasses.replace(preprocessing, crop_fraction=None)
-    made.task = Task("boxes")
-    return made
+    return with_outputs(model, joined, preprocessing=uncropped(model), task=Task("boxes"))
 
 
 def with_one_output(model: keras.Model) -> keras.Model:

@@ -1,5 +1,7 @@
 """What a model carries besides its weights, read from any Keras model."""
 
+import dataclasses
+
 import keras
 
 from vit_keras.layers import RegisterTokens
@@ -30,13 +32,14 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
     return model
 
 
-def with_outputs(model: keras.Model, outputs, name: str | None = None) -> ImageModel:
+def with_outputs(model: keras.Model, outputs, name: str | None = None, **changes) -> ImageModel:
     """Makes a model from a model's input and other outputs, with the same description and name.
 
     Args:
         model: A functional model.
         outputs: Tensors that are computed from its input.
         name: The new name; None keeps the name of `model`.
+        **changes: What differs in the description, such as `class_names=None`.
 
     Returns:
         An `ImageModel` that shares the weights of `model`.
@@ -48,7 +51,14 @@ def with_outputs(model: keras.Model, outputs, name: str | None = None) -> ImageM
     """
     made = ImageModel(model.input, outputs, name=name or model.name)
     copy_description(made, model)
+    for key, value in changes.items():
+        setattr(made, key, value)
     return made
+
+
+def uncropped(model: keras.Model) -> Preprocessing:
+    """Returns a model's preprocessing without a central crop, so that it sees whole pictures."""
+    return dataclasses.replace(preprocessing_of(model), crop_fraction=None)
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:

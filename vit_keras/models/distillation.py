@@ -8,9 +8,10 @@ from keras import ops
 
 from vit_keras.layers.base import LayerArguments
 from vit_keras.models.common import dense
-from vit_keras.models.description import has_layer, preprocessing_of, task_of
+from vit_keras.models.description import ends_in_softmax, has_layer, preprocessing_of, task_of
 from vit_keras.models.image_model import JoinedModel
 from vit_keras.models.surgery import patch_grid
+from vit_keras.support.checks import listed
 
 TEACHER = "teacher"
 
@@ -142,34 +143,29 @@ def _check_classes(student, teacher):
 
 
 def _named(count, names):
-    names = ", ".join(names or ())
-    shown = names if len(names) <= 100 else f"{names[:100]}…"
-    return f"{count} classes ({shown})" if names else f"{count} classes"
+    return f"{count} classes ({listed(names)})" if names else f"{count} classes"
 
 
 def _logits(teacher):
     """The teacher's logits, without a softmax at the end."""
+    if not ends_in_softmax(teacher):
+        return [teacher.output]
     last = teacher.layers[-1]
-    if getattr(last, "activation", None) is keras.activations.softmax:
-        last.activation = keras.activations.linear
-        return [last(last.input)]
-    return [teacher.output]
+    last.activation = keras.activations.linear
+    return [last(last.input)]
 
 
 def _as_the_teacher_sees(x, student, teacher):
     """Converts the student's images to the teacher's: values, channels and size."""
     ours, theirs = preprocessing_of(student), preprocessing_of(teacher)
     float32 = {"dtype": "float32"}
-    means, stds = (
-        [np.asarray(getattr(pixels, name), "float64") for pixels in (ours, theirs)]
-        for name in ("mean", "std")
-    )
-    channels = student.input_shape[-1], teacher.input_shape[-1]
-    if channels[0] == 1 != channels[1]:
-        x = keras.layers.Concatenate(**float32, name="to_color")([x] * channels[1])
-    scale, offset = stds[0] / stds[1], (means[0] - means[1]) / stds[1]
+    channels = teacher.input_shape[-1]
+    if student.input_shape[-1] == 1 != channels:
+        x = keras.layers.Concatenate(**float32, name="to_color")([x] * channels)
+    mean, std = np.array(ours.mean), np.array(theirs.std)
+    scale, offset = np.array(ours.std) / std, (mean - theirs.mean) / std
     if np.any(scale != 1) or np.any(offset != 0):
-        scale, offset = (np.broadcast_to(v, channels[1]).tolist() for v in (scale, offset))
+        scale, offset = (np.broadcast_to(v, channels).tolist() for v in (scale, offset))
         x = keras.layers.Rescaling(scale, offset, **float32, name="to_teacher_values")(x)
     size = teacher.input_shape[1:3]
     if None not in size and size != tuple(student.input_shape[1:3]):

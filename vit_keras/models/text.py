@@ -12,7 +12,7 @@ from keras import ops
 from vit_keras.layers import EncoderBlock, FeatureAdapter, TakeToken, TextEmbedding, TextMask
 from vit_keras.layers.base import LayerArguments, default_seed, lecun_normal
 from vit_keras.layers.common import NORMALIZATIONS, BlockOptions, check_choice, check_positive
-from vit_keras.models.common import dense
+from vit_keras.models.common import dense, variable_dtype
 from vit_keras.models.description import with_outputs
 from vit_keras.models.image_model import ImageModel, JoinedModel
 from vit_keras.support.keras_internals import operation_of
@@ -97,7 +97,6 @@ def TextTransformer(
     x = NORMALIZATIONS[design.norm](epsilon=layer_norm_epsilon, **layer.unseeded("encoder_norm"))(x)
     x = TakeToken(pooling, end_id, dtype=dtype, name="pooled")(x, ids)
     if projection_dim is not None:
-        check_positive(projection_dim=projection_dim)
         named = layer("projection")
         kernel = {"kernel_initializer": lecun_normal(hidden_size, named["seed"])}
         x = dense(x, projection_dim, named, use_bias=projection_use_bias, **kernel)
@@ -188,7 +187,7 @@ def with_unit_length(model: keras.Model) -> ImageModel:
         >>> round(float(keras.ops.norm(features)), 4)
         1.0
     """
-    dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
+    dtype = variable_dtype(model.dtype_policy)
     normalize = keras.layers.UnitNormalization(dtype=dtype, name="image_unit_length")
     return with_outputs(model, normalize(model.output))
 
@@ -302,20 +301,16 @@ def head_from_text(
     x = _embeddings_of(model)
     texts = _directions(embeddings)
     if labels is not None:
-        labels = check_class_names(labels, len(texts))
+        labels = list(check_class_names(labels, len(texts)))
     if isinstance(model.output, dict):
-        finder = _finder(model, texts)
-        finder.class_names = labels
-        return finder
-    dtype = keras.dtype_policies.get(model.dtype_policy).variable_dtype
+        return _finder(model, texts, labels)
+    dtype = variable_dtype(model.dtype_policy)
     if adapter_dim is not None:
         x = FeatureAdapter(adapter_dim, seed=seed, dtype=dtype, name="adapter")(x)
     x = keras.layers.UnitNormalization(dtype=dtype, name="unit_length")(x)
     head = keras.layers.Dense(len(texts), dtype=dtype, name="head")
-    classifier = with_outputs(model, head(x))
+    classifier = with_outputs(model, head(x), class_names=labels, task=TASKS[activation])
     head.set_weights([scale * texts.T, np.full(len(texts), bias)])
-    classifier.class_names = None if labels is None else list(labels)
-    classifier.task = TASKS[activation]
     return classifier
 
 
@@ -340,7 +335,7 @@ def _embeddings_of(model):
     return x
 
 
-def _finder(model, texts):
+def _finder(model, texts, labels):
     """An OWL-ViT whose logits are (cosine + shift) · scale; each patch has its own shift and scale.
 
     One product computes the sum. TensorFlow's `Add` treats a shift as a bias, which LiteRT refuses.
@@ -351,17 +346,15 @@ def _finder(model, texts):
     head = keras.layers.Dense(len(texts), use_bias=False, dtype=x.dtype, name="head_texts")
     x = keras.layers.Multiply(dtype=x.dtype, name="logits")([head(x), scale])
     head.set_weights([np.insert(texts, texts.shape[1], 1, axis=1).T])
-    return with_outputs(model, {"logits": x, **outputs})
+    return with_outputs(model, {"logits": x, **outputs}, class_names=labels)
 
 
 def _directions(embeddings):
     """Embeddings scaled to length 1, in float64."""
     texts = np.asarray(embeddings, "float64")
     lengths = np.linalg.norm(texts, axis=1, keepdims=True)
-    wrong = lengths[~((lengths > 0) & (lengths < np.inf))]
-    if wrong.size:
+    if not ((lengths > 0) & (lengths < np.inf)).all():
         raise ValueError(
-            "`embeddings` must be finite and nonzero. Received: an embedding whose length is "
-            f"{wrong[0]}"
+            f"`embeddings` must be finite and nonzero. Received: lengths {lengths.ravel()}"
         )
     return texts / lengths
