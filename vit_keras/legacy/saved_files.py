@@ -65,9 +65,8 @@ def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> k
                 config, version = map(file.attrs.get, ("model_config", "keras_version"))
         if config is None:
             raise ValueError(
-                "`path` must be a file of a whole model. "
-                f"Received: {path!r}, which holds only weights. Build the model with "
-                "`vit_keras.vit`, and call its `load_weights`"
+                f"`path` must be a file of a whole model. Received: {path!r}, which holds only "
+                "weights. Build the model with `vit_keras.vit`, and call its `load_weights`"
             )
         with readable(f"{path!r} cannot be read as a model of vit-keras 0.x"):
             node = parse_json(config, f"The configuration in {path!r}")

@@ -11,8 +11,8 @@ from vit_keras import layers
 from vit_keras.layers.base import LayerArguments, SeededLayer
 from vit_keras.layers.common import LayerNormalization
 from vit_keras.layers.positions import ADDED_LAYERS
+from vit_keras.models import surgery
 from vit_keras.models.common import dense, variable_dtype
-from vit_keras.models.surgery import patch_grid, refuse_fixed_grids, with_dynamic_positions
 from vit_keras.support.keras_internals import first_input_of, operation_of, sublayers
 from vit_keras.support.preprocessing import with_tuples
 
@@ -62,13 +62,8 @@ def pretext_model(
         >>> model.compile("adam", "mse")
         >>> model.fit([images, source], pixels, sample_weight=is_masked)
     """
-    if not isinstance(encoder.layers[1], layers.PatchEmbedding):
-        raise ValueError(
-            "A pretext task needs a model that cuts the images themselves into patches, as a "
-            f"VisionTransformer does. Received: {encoder.name!r}, which begins with "
-            f"{type(encoder.layers[1]).__name__}"
-        )
-    embedding, grid = encoder.layers[1], patch_grid(encoder)
+    surgery.check_cuts_images(encoder)
+    embedding, grid = encoder.layers[1], surgery.patch_grid(encoder)
     layer = LayerArguments(seed, embedding.dtype_policy)
     if config.is_dino:
         seed = layer("self_distillation")["seed"]
@@ -79,7 +74,7 @@ def pretext_model(
     predict = _masked_patch
     if config.objective == "mae":
         predict = _autoencoder
-        refuse_fixed_grids(encoder, "Masked autoencoders", ADDED_LAYERS)
+        surgery.refuse_fixed_grids(encoder, "Masked autoencoders", ADDED_LAYERS)
     encoder_layers = _layers(encoder, embedding)
     x = predict(embedding.output, source, encoder_layers, grid, config, layer)
     if before := x.shape[1] - patches:
@@ -328,9 +323,9 @@ def with_shared_layers(model: keras.Model, image_size: tuple[int, int]) -> keras
         ValueError: If the model has positions in its attention, or the patch does not divide the
             size.
     """
-    refuse_fixed_grids(model, "Views of another size", ADDED_LAYERS)
+    surgery.refuse_fixed_grids(model, "Views of another size", ADDED_LAYERS)
     images = keras.Input((*image_size, model.input_shape[-1]), dtype=model.input.dtype)
-    return with_dynamic_positions(model, images, "bicubic", ADDED_LAYERS)
+    return surgery.with_dynamic_positions(model, images, "bicubic", ADDED_LAYERS)
 
 
 def _merge(views):

@@ -89,7 +89,7 @@ def with_patch_size(
         (8, 8)
     """
     rules = resizing_of(model).replaced(interpolation, patch_interpolation)
-    _check_cuts_images(model)
+    surgery.check_cuts_images(model)
     copy = _resized(model, rules, patch_size=pair(patch_size, "patch_size"))
     shapes = [[x.shape for x in a_model.outputs if len(x.shape) == 4] for a_model in (model, copy)]
     if shapes[0] != shapes[1]:
@@ -129,10 +129,9 @@ def _resized(
         is_relative = config.get("position_embedding") == "relative"
         if is_relative and config["grid"] != surgery.patch_grid(model):
             raise ValueError(
-                "The positions of `position_embedding` 'relative' belong to offsets in the "
-                "sequence, where one offset stands for several pairs of rows and columns, so they "
-                "cannot be resized. 'rope2d' and added position embeddings can. Received: a model "
-                f"with a grid of {surgery.patch_grid(model)} patches, to become {config['grid']}"
+                "Positions 'relative' belong to offsets in the sequence, so they fit one grid and "
+                "cannot be resized; 'rope2d' and added embeddings can. Received: a grid of "
+                f"{surgery.patch_grid(model)} patches, to become {config['grid']}"
             )
         return type(layer).from_config(config)
 
@@ -162,7 +161,7 @@ def _described(copy, model):
 
 def check_any_size(model: keras.Model) -> None:
     """Raises ValueError for a model with layers that are made for one grid of patches."""
-    _check_cuts_images(model)
+    surgery.check_cuts_images(model)
     surgery.refuse_fixed_grids(model, "Images of any size", DYNAMIC)
 
 
@@ -177,17 +176,6 @@ def _of_any_size(model, interpolation):
     copy = surgery.with_dynamic_positions(model, images, interpolation, DYNAMIC, copy_of)
     copy.set_weights(model.get_weights())
     return _described(copy, model)
-
-
-def _check_cuts_images(model):
-    begins = next((layer for layer in model.layers if layer.weights), None)
-    if len(model.inputs) > 1 or not isinstance(begins, PatchEmbedding):
-        raise ValueError(
-            "Another patch size and images of any size need a model that cuts its only input into "
-            "patches itself, as a VisionTransformer does. Received: "
-            f"{model.name!r} with {len(model.inputs)} inputs, which begins with "
-            f"{type(begins).__name__}"
-        )
 
 
 def _resized_weight(layer, path, weight, grids, rules):

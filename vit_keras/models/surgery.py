@@ -6,21 +6,13 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.layers import (
-    AddDynamicPositions,
-    EncoderBlock,
-    PatchEmbedding,
-    ResNetStage,
-    RootBlock,
-    StdConv,
-    WithAttentionWeights,
-)
+from vit_keras import layers
 from vit_keras.layers.common import check_choice
 from vit_keras.models.description import copy_description, with_outputs
 from vit_keras.models.image_model import ImageModel
 
 # The layers that form a backbone.
-BACKBONE = (EncoderBlock, PatchEmbedding, ResNetStage, RootBlock, StdConv)
+BACKBONE = layers.EncoderBlock, layers.PatchEmbedding, layers.ResNetStage, layers.RootBlock
 
 
 def backbone_of(model: keras.Model) -> keras.Model:
@@ -109,7 +101,7 @@ def attention_maps(model: keras.Model) -> keras.Model:
     return copy_description(ImageModel(whole.input, outputs, name=f"{model.name}_attention"), model)
 
 
-def with_attention_weights(model: keras.Model) -> tuple[keras.Model, list[WithAttentionWeights]]:
+def with_attention_weights(model: keras.Model) -> tuple[keras.Model, list]:
     """Makes a model that also outputs the attention weights of its blocks, or of its backbone's.
 
     Args:
@@ -123,12 +115,12 @@ def with_attention_weights(model: keras.Model) -> tuple[keras.Model, list[WithAt
         ValueError: If the model has no `EncoderBlock`, or one that attends within windows.
     """
     refuse_windows(backbone_of(model))
-    wrappers: list[WithAttentionWeights] = []
+    wrappers: list[layers.WithAttentionWeights] = []
     maps: list = []
 
     def call(layer, *args, **kwargs):
-        if isinstance(layer, EncoderBlock):
-            inside = WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
+        if isinstance(layer, layers.EncoderBlock):
+            inside = layers.WithAttentionWeights(layer, dtype=layer.dtype_policy, name=layer.name)
             wrappers.append(inside)
         elif isinstance(layer, keras.Model) and backbones(layer):
             inside, more = with_attention_weights(layer)
@@ -148,7 +140,7 @@ def with_attention_weights(model: keras.Model) -> tuple[keras.Model, list[WithAt
 def refuse_windows(model: keras.Model) -> None:
     """Raises ValueError unless a model has blocks, all of which attend to all tokens."""
     windowed = windowed_blocks(model)
-    if windowed or not any(isinstance(layer, EncoderBlock) for layer in model.layers):
+    if windowed or not any(isinstance(layer, layers.EncoderBlock) for layer in model.layers):
         state = f"where {', '.join(windowed)} attend within windows" if windowed else "without any"
         raise ValueError(
             "Attention weights need a model with EncoderBlock layers that attend to all tokens. "
@@ -158,7 +150,7 @@ def refuse_windows(model: keras.Model) -> None:
 
 def windowed_blocks(model: keras.Model) -> list[str]:
     """Returns the names of the blocks that attend within windows."""
-    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    blocks = [layer for layer in model.layers if isinstance(layer, layers.EncoderBlock)]
     return [block.name for block in blocks if block.options.window_size is not None]
 
 
@@ -199,14 +191,26 @@ def _patch_stride(model) -> tuple[int, int]:
     return height, width
 
 
-def _embedding_of(model) -> PatchEmbedding:
-    embeddings = [layer for layer in model.layers if isinstance(layer, PatchEmbedding)]
+def _embedding_of(model) -> layers.PatchEmbedding:
+    embeddings = [layer for layer in model.layers if isinstance(layer, layers.PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
             "The grid of patches needs a model with one PatchEmbedding layer. "
             f"Received: model {model.name!r} with {len(embeddings)} of them"
         )
     return embeddings[0]
+
+
+def check_cuts_images(model: keras.Model) -> None:
+    """Raises ValueError unless a model cuts its only input into patches itself."""
+    begins = next((layer for layer in model.layers if layer.weights), None)
+    if len(model.inputs) > 1 or not isinstance(begins, layers.PatchEmbedding):
+        raise ValueError(
+            "Pretext tasks, other patch sizes and images of any size need a model that cuts its "
+            "only input into patches itself, as a VisionTransformer does. Received: "
+            f"{model.name!r} with {len(model.inputs)} inputs, which begins with "
+            f"{type(begins).__name__}"
+        )
 
 
 def refuse_fixed_grids(model: keras.Model, subject: str, but: tuple[type, ...]) -> None:
@@ -243,10 +247,10 @@ def with_dynamic_positions(model, images, interpolation: str, kinds, copy_of=lam
         options = {"name": layer.name, "dtype": layer.dtype_policy}
         before = layer.get_build_config()["input_shape"][1] - math.prod(grid)
         copy = copy_of(layer)
-        return AddDynamicPositions(copy, grid, patch_size, before, interpolation, **options)
+        return layers.AddDynamicPositions(copy, grid, patch_size, before, interpolation, **options)
 
     def call(layer, *args, **kwargs):
-        is_dynamic = isinstance(layer, AddDynamicPositions)
+        is_dynamic = isinstance(layer, layers.AddDynamicPositions)
         return layer(args[0], images) if is_dynamic else layer(*args, **kwargs)
 
     options = {"clone_function": clone, "call_function": call}
@@ -334,10 +338,10 @@ def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
         head(backbone(images))  # equals model(images)
         ```
     """
-    layers = layers_of(model)
-    first = next((i for i, x in enumerate(layers) if x.trainable_variables), len(layers))
-    frozen, others = layers[:first], layers[first:]
-    is_chain = all(_follows(layer, before) for before, layer in zip(layers[first - 1 :], others))
+    chain = layers_of(model)
+    first = next((i for i, x in enumerate(chain) if x.trainable_variables), len(chain))
+    frozen, others = chain[:first], chain[first:]
+    is_chain = all(_follows(layer, before) for before, layer in zip(chain[first - 1 :], others))
     if not others or not any(layer.weights for layer in frozen) or not is_chain:
         state = f"{others[0].name!r} is the first trainable one" if others else "no layer trains"
         raise ValueError(
@@ -421,10 +425,10 @@ def blocks_of(model: keras.Model) -> list[Block]:
     """Returns the blocks of a model in order, with their strides."""
     blocks, stride = [], ROOT_STRIDE
     for layer in model.layers:
-        if isinstance(layer, ResNetStage):
+        if isinstance(layer, layers.ResNetStage):
             stride *= layer.strides
             blocks.append(Block(layer, (stride, stride)))
-        elif isinstance(layer, EncoderBlock):
+        elif isinstance(layer, layers.EncoderBlock):
             blocks.append(Block(layer, _patch_stride(model)))
     if not blocks:
         raise ValueError(

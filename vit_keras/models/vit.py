@@ -14,12 +14,7 @@ from vit_keras.layers import common
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.positions import ADDED, POSITION_NAMES
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
-from vit_keras.models.architectures import (
-    HybridArchitecture,
-    ResNetArchitecture,
-    VisionTransformerArchitecture,
-    canonical,
-)
+from vit_keras.models import architectures
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.dense_tasks import add_boxes
 from vit_keras.models.image_model import ImageModel
@@ -127,7 +122,7 @@ def VisionTransformer(
         "position_embedding": position_embedding,
         "position_embedding_at": position_embedding_at,
     }
-    arch = VisionTransformerArchitecture(
+    arch = architectures.VisionTransformerArchitecture(
         image_size=tuple(x.shape[1:3]),
         patch_size=common.pair(patch_size, "patch_size"),
         channels=x.shape[-1],
@@ -160,7 +155,7 @@ def VisionTransformer(
         vectors = _read_vectors(x, arch, norm, layer)
         outputs = _classify(vectors, num_classes, arch, classifier_activation, bias, layer)
     model = ImageModel(image_source(x), outputs, name=name)
-    model.architecture = canonical(arch)
+    model.architecture = architectures.canonical(arch)
     return model
 
 
@@ -196,11 +191,9 @@ def _check(arch, classifier_activation, patch_keep_rate):
     fits = design.boxes in (None, "tokens") and design.window_size is None
     if patch_keep_rate != 1 and (in_attention or place != "stem" or not fits):
         raise ValueError(
-            "`patch_keep_rate` below 1 drops patches after the position embeddings, so these must "
-            "be added once, before the blocks, `window_size` must be None, and `boxes` must be "
-            f"None or 'tokens'. Received: position_embedding={kind!r}, position_embedding_at="
-            f"{place!r}, rope={design.rope}, window_size={design.window_size}, "
-            f"boxes={design.boxes!r}"
+            "With `patch_keep_rate` below 1, positions must be added once, before the blocks, "
+            "`window_size` must be None, and `boxes` None or 'tokens'. Received: positions "
+            f"{kind!r} at {place!r}, {design}"
         )
 
 
@@ -386,7 +379,7 @@ def ResNet(
     x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
     model = ImageModel(image_source(x), x, name=name)
     sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH}
-    model.architecture = ResNetArchitecture(**sizes, num_classes=num_classes or None)
+    model.architecture = architectures.ResNetArchitecture(**sizes, num_classes=num_classes or None)
     return model
 
 
@@ -460,7 +453,7 @@ def HybridViT(
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
 
     x = image_input(image_size, channels, input_tensor)
-    sizes = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
+    sizes: dict[str, Any] = {"image_size": tuple(x.shape[1:3]), "channels": x.shape[-1]}
     x = layers.ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
     x = layers.StdConv(width, 7, 2, standardization=standardization, **layer("conv_root"))(x)
     x = layers.GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
@@ -470,6 +463,6 @@ def HybridViT(
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": layer.seed, "name": name}
     model = VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
-    stem = {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH, **unit}
-    model.architecture = HybridArchitecture(**{**vars(model.architecture), **sizes, **stem})
+    sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH, **unit}
+    model.architecture = architectures.HybridArchitecture(**vars(model.architecture) | sizes)
     return model
