@@ -151,15 +151,10 @@ def _heads_over_depth(values, label, reference, reference_label):
 
 def rollout_figure(subject: Subject, rollout: np.ndarray, label: str = "rollout"):
     """Draws each picture of a subject in a row, followed by its rollout `(h, w)` over it."""
-    figure, axes = _rows_of_pictures(subject, 1, right=0.7)
     height, width = subject.pictures.shape[1:3]
-    over = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5), "alpha": 0.75, **MAP}
-    for axis, picture, weights in zip(axes[:, 1], subject.pictures, rollout):
-        _show(axis, picture)
-        image = axis.imshow(_brightness(weights), interpolation="bilinear", **over)
-    axes[0, 1].set_title(label, fontsize=8)
-    _color_bar(figure, image, axes[:, 1], pad=0.03, aspect=25)
-    return figure
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    over = {"extent": extent, "alpha": 0.75, "interpolation": "bilinear"}
+    return _panels(subject, [label], _brightness(rollout)[:, None], **MAP, **over)
 
 
 def _attention_rollout(subject) -> Drawn:
@@ -176,14 +171,8 @@ def _class_relevance(subject) -> Drawn:
 def _last_layer(field, name, subject) -> Drawn:
     """Draws each picture in a row, followed by attention `(B, K, h, w)` of heads or registers."""
     weights = getattr(subject.attention, field)
-    figure, axes = _rows_of_pictures(subject, weights.shape[1], right=0.7)
-    for row, maps in zip(axes, weights):
-        for axis, one in zip(row[1:], maps):
-            image = axis.imshow(_brightness(one), **MAP)
-    for number, axis in enumerate(axes[0, 1:], 1):
-        axis.set_title(f"{name} {number}", fontsize=8)
-    _color_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
-    return figure, {"weights": weights}
+    titles = [f"{name} {number}" for number in range(1, 1 + weights.shape[1])]
+    return _panels(subject, titles, _brightness(weights), **MAP), {"weights": weights}
 
 
 _heads = functools.partial(_last_layer, "last_layer", "head")
@@ -199,18 +188,15 @@ def _features(subject) -> Drawn:
     features = measures.feature_components(subject.model, subject.images)
     places = np.linspace(0, len(features) - 1, min(len(features), 12))  # of at most 12 blocks
     names = np.array(list(features))[places.round().astype(int)]
-    figure, axes = _rows_of_pictures(subject, len(names))
-    before = None
-    for column, name in zip(axes.T[1:], names):
+    before, colors = None, []
+    for name in names:
         outer = [0.01, 0.99]  # the few outliers at both ends are cut off
         low, high = np.quantile(features[name], outer, axis=(0, 1, 2), method="nearest")
         before = values = toward(np.clip(features[name], low, high), before)
         low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
-        for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
-            axis.imshow(colors)
-        title = name.replace("encoderblock_", "layer ").replace("block", "stage ")
-        column[0].set_title(title, fontsize=8)
-    return figure, features
+        colors.append((values - low) / np.maximum(high - low, 1e-12))
+    titles = [x.replace("encoderblock_", "layer ").replace("block", "stage ") for x in names]
+    return _panels(subject, titles, zip(*colors)), features
 
 
 def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
@@ -223,34 +209,38 @@ def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 
 
 def _brightness(weights):
-    """Scales weights to [0, 1]; the few outliers of a large model do not darken other patches."""
-    high = np.quantile(weights, 0.975, method="higher")
-    return np.minimum(weights / max(high, TINY), 1)
+    """Scales `(..., h, w)` to [0, 1]; few outliers of a large model do not darken other patches."""
+    high = np.quantile(weights, 0.975, axis=(-2, -1), method="higher", keepdims=True)
+    return np.minimum(weights / np.maximum(high, TINY), 1)
 
 
 MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
 GRAY_SCALE = {"cmap": "gray", "vmin": 0, "vmax": 1}  # for pictures with one channel
 
 
-def _color_bar(figure, image, axes, **kwargs):
-    bar = figure.colorbar(image, ax=axes, **kwargs)
-    bar.solids.set_alpha(1)
-    bar.set_label("fraction of the 97.5th percentile", fontsize=8)
-    bar.ax.tick_params(labelsize=8)
+def _panels(subject, titles, panels, **options):
+    """Draws each picture in a row, followed by its panels, with titles above.
 
-
-def _show(axis, picture):
-    axis.imshow(np.clip(np.squeeze(picture) / 255, 0, 1), **GRAY_SCALE)
-
-
-def _rows_of_pictures(subject, columns, right=0.0):
-    """Draws the pictures of a subject one below another, with empty axes beside each."""
-    rows, shape = len(subject.pictures), subject.pictures.shape[1:3]
-    figure, axes = _axes(rows, columns + 1, shape, right=right, heading=subject.heading)
-    for row, picture, title in zip(axes, subject.pictures, subject.titles):
-        _show(row[0], picture)
-        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
-    return figure, axes
+    Panels with an `extent` lie over the picture. Those with a color map get a bar.
+    """
+    rows, shape, right = len(subject.pictures), subject.pictures.shape[1:3], 0.7 * bool(options)
+    figure, axes = _axes(rows, len(titles) + 1, shape, right=right, heading=subject.heading)
+    for row, picture, name, values in zip(axes, subject.pictures, subject.titles, panels):
+        shown = np.clip(np.squeeze(picture) / 255, 0, 1)
+        row[0].imshow(shown, **GRAY_SCALE)
+        row[0].set_ylabel(wrap(name, ACROSS), fontsize=8)
+        for axis, panel in zip(row[1:], values):
+            if "extent" in options:
+                axis.imshow(shown, **GRAY_SCALE)
+            image = axis.imshow(panel, **options)
+    for axis, title in zip(axes[0, 1:], titles):
+        axis.set_title(title, fontsize=8)
+    if options:
+        bar = figure.colorbar(image, ax=axes[:, -1], pad=0.03, aspect=25)
+        bar.solids.set_alpha(1)
+        bar.set_label("fraction of the 97.5th percentile", fontsize=8)
+        bar.ax.tick_params(labelsize=8)
+    return figure
 
 
 def _axes(rows, columns, shape, top=0.0, right=0.0, heading=""):
