@@ -30,6 +30,7 @@ LAYERS = re.compile(
     r"(embedding|cls|dist|registers|posembed_\w+|pre_norm|encoderblock_\d+|encoder_norm|MAPHead_0|"
     r"pre_logits|head\w*|conv_root|gn_root|root_block|block\d+|norm-pre-head)/"
 )
+NUMERICS = ("gelu", "layer_norm_epsilon")
 # The position embeddings that these files can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
@@ -101,7 +102,7 @@ class VisionTransformerArchitecture:
     """
 
     constructor: ClassVar[str] = "VisionTransformer"
-    numerics_fields: ClassVar[tuple[str, ...]] = ("gelu", "layer_norm_epsilon")
+    numerics_fields: ClassVar[tuple[str, ...]] = NUMERICS
     required: ClassVar[tuple[str, ...]] = (
         *("classifier", "image_size", "patch_size", "hidden_size", "num_layers"),
         *("num_heads", "mlp_dim"),
@@ -197,11 +198,7 @@ class HybridArchitecture(VisionTransformerArchitecture):
     """The arguments of `HybridViT` that determine names, shapes and values."""
 
     constructor: ClassVar[str] = "HybridViT"
-    numerics_fields: ClassVar[tuple[str, ...]] = (
-        *VisionTransformerArchitecture.numerics_fields,
-        "standardization",
-        "group_norm_epsilon",
-    )
+    numerics_fields: ClassVar[tuple] = (*NUMERICS, "standardization", "group_norm_epsilon")
 
     resnet_layers: tuple[int, ...]
     resnet_width: float
@@ -234,12 +231,11 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
         ValueError: If a value has the wrong type, or an argument is missing or unknown.
     """
     kind = class_for(arguments)
-    names = {field.name for field in dataclasses.fields(kind)}
-    arguments = with_tuples(arguments)
-    fields = {name: value for name, value in arguments.items() if name in names}
-    others = {name: value for name, value in arguments.items() if name not in names}
+    fields = with_tuples(arguments)
+    names = {*fields} - {field.name for field in dataclasses.fields(kind)}
+    options = {name: fields.pop(name) for name in names}
     try:
-        return kind(**fields | ({"options": ViTOptions(**others)} if others else {}))
+        return kind(**fields | ({"options": ViTOptions(**options)} if options else {}))
     except TypeError as error:
         raise ValueError(f"The arguments of a model are wrong or incomplete: {error}") from error
 
@@ -369,7 +365,14 @@ def positions_of(model: Any) -> tuple[str, str]:
     return model.architecture.position_embedding, model.architecture.position_embedding_at
 
 
+# The records that a model carries and that a file's metadata may hold.
+RECORDS = {"preprocessing": Preprocessing, "task": Task, "resizing": Resizing}
 PUBLISHED_RESIZING = Resizing()
+
+
+def records_in(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the records among the values of a JSON object."""
+    return {k: kind(**with_tuples(fields[k])) for k, kind in RECORDS.items() if k in fields}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -414,8 +417,4 @@ class Numerics:
     @classmethod
     def from_json(cls, fields: dict) -> "Numerics":
         """The reverse of `to_json`."""
-        fields = with_tuples(fields)
-        fields["task"] = Task(**with_tuples(fields["task"])) if "task" in fields else CLASSES
-        fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
-        fields["resizing"] = Resizing(**fields["resizing"])
-        return cls(**fields)
+        return cls(**with_tuples(fields) | records_in(fields))

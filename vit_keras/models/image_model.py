@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from vit_keras.layers import backends
-from vit_keras.models.architectures import Architecture, architecture_of, of_arguments
+from vit_keras.models import architectures
 from vit_keras.support import keras_internals
 from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
-from vit_keras.support.preprocessing import Preprocessing, Resizing, as_inputs, with_tuples
-from vit_keras.support.tasks import CLASSES, Task
+from vit_keras.support.preprocessing import Preprocessing, Resizing, as_inputs
+from vit_keras.support.tasks import CLASSES
 
 if keras.backend.backend() == "openvino":
     keras_internals.compute_in_float32()
@@ -201,10 +201,6 @@ class JoinedModel(keras.Model):
             variable.value.grad = None
 
 
-# The records that a model carries.
-RECORDS: dict[str, Any] = {"preprocessing": Preprocessing, "task": Task, "resizing": Resizing}
-
-
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and the meaning of its outputs.
@@ -235,7 +231,7 @@ class ImageModel(keras.Model):
     class_names: Sequence[str] | None = None
     task = CLASSES
     resizing = Resizing()
-    architecture: Architecture | None = None
+    architecture: architectures.Architecture | None = None
 
     def __setattr__(self, name, value):
         if name == JAX_STATE:  # Keras would search it for layers at every step, for 2 ms
@@ -301,9 +297,9 @@ class ImageModel(keras.Model):
         return make_step(self, "train_function", super().make_train_function, force)
 
     def get_config(self):
-        architecture = architecture_of(self)
+        architecture = architectures.architecture_of(self)
         description = {
-            **{name: dataclasses.asdict(getattr(self, name)) for name in RECORDS},
+            **{name: dataclasses.asdict(getattr(self, name)) for name in architectures.RECORDS},
             "class_names": None if self.class_names is None else list(self.class_names),
             "architecture": None if architecture is None else architecture.arguments,
         }
@@ -314,13 +310,14 @@ class ImageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        own = {*RECORDS, "class_names", "architecture"}
+        own = {*architectures.RECORDS, "class_names", "architecture"}
         of_keras = {name: value for name, value in config.items() if name not in own}
         model = super().from_config(of_keras, custom_objects=custom_objects)
-        for name, record in RECORDS.items():
-            setattr(model, name, record(**with_tuples(config[name])))
-        model.class_names, architecture = config["class_names"], config.get("architecture")
-        model.architecture = None if architecture is None else of_arguments(architecture)
+        carried = {"class_names": config["class_names"], **architectures.records_in(config)}
+        if config.get("architecture"):
+            carried["architecture"] = architectures.of_arguments(config["architecture"])
+        for name, value in carried.items():
+            setattr(model, name, value)
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:
