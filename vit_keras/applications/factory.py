@@ -16,6 +16,7 @@ from vit_keras.layers import DropClassToken
 from vit_keras.layers.common import check_positive, pair
 from vit_keras.models import from_variant, preprocessing_of
 from vit_keras.models.description import has_layer, with_outputs
+from vit_keras.models.surgery import normalized_tokens
 from vit_keras.support.checks import check_choice
 from vit_keras.support.files import is_address
 from vit_keras.support.preprocessing import as_numbers
@@ -308,11 +309,7 @@ def _without_top(model, pooling):
     if not has_layer(model, "encoder_norm"):  # a ResNet
         x = model.get_layer("relu").output
     else:
-        # All tokens, normalized; some models normalize only the mean of the patches.
-        norm = model.get_layer("encoder_norm")
-        read = "patch_tokens" if has_layer(model, "patch_tokens") else "gap"
-        is_of_tokens = len(norm.output.shape) == 3
-        x = norm.output if is_of_tokens else norm(model.get_layer(read).input)
+        x = normalized_tokens(model)
         before = model.architecture.prefix.count
         if pooling is not None and before:
             x = DropClassToken(before, name="patch_tokens")(x)

@@ -55,6 +55,9 @@ class Costs:
         model: The model's name, or the name of the variant.
         image_size: (height, width) in pixels.
         rows: One `Row` for each layer, in the order of computation.
+        params: The number of weights.
+        macs: The number of multiply-adds.
+        activations: The number of elements in the results of convolutions and matrix products.
 
     Example:
         >>> costs = flops("Ti/16")
@@ -65,21 +68,9 @@ class Costs:
     model: str
     image_size: tuple[int, int]
     rows: tuple[Row, ...]
-
-    @property
-    def params(self) -> int:
-        """The number of weights."""
-        return sum(row.params for row in self.rows)
-
-    @property
-    def macs(self) -> int:
-        """The number of multiply-adds."""
-        return sum(row.macs for row in self.rows)
-
-    @property
-    def activations(self) -> int:
-        """The number of elements in the results of convolutions and matrix products."""
-        return sum(row.activations for row in self.rows)
+    params: int
+    macs: int
+    activations: int
 
     @property
     def flops(self) -> int:
@@ -164,7 +155,9 @@ def flops(
             "The costs of a model depend on the size of the images. Received: model "
             f"{name!r}, which takes images of any size; give an `image_size`"
         )
-    return Costs(name, size, tuple(_rows(model, Convention(padding, norms))))
+    rows = tuple(_rows(model, Convention(padding, norms)))
+    sums = {k: sum(getattr(row, k) for row in rows) for k in ("params", "macs", "activations")}
+    return Costs(name, size, rows, **sums)
 
 
 def _rows(model, convention) -> Iterator[Row]:

@@ -8,6 +8,7 @@ import keras
 from vit_keras.layers import DropClassToken, PatchBoxes, PatchDropout, PatchMap, RegisterTokens
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
+from vit_keras.models import surgery
 from vit_keras.models.architectures import VisionTransformerArchitecture, with_boxes
 from vit_keras.models.common import add_head, dense, image_source, variable_dtype, with_kernel
 from vit_keras.models.description import (
@@ -18,7 +19,6 @@ from vit_keras.models.description import (
     with_outputs,
 )
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.surgery import Block, backbone_of, blocks_of, patch_grid
 from vit_keras.support.tasks import Task
 
 
@@ -63,8 +63,8 @@ def feature_pyramid(
         >>> feature_pyramid(model, blocks=(2, 5, 8, 11)).predict(images)[0].shape
         (8, 14, 14, 768)
     """
-    model = backbone_of(model)
-    available = blocks_of(model)
+    model = surgery.backbone_of(model)
+    available = surgery.blocks_of(model)
     if blocks is None:
         at = {block.stride: block for block in available}  # the last one with each stride
         chosen = [at.get((level, level), available[-1]) for level in levels or (0,)]
@@ -82,7 +82,7 @@ def feature_pyramid(
     return with_outputs(model, maps if len(maps) > 1 else maps[0], f"{model.name}_pyramid")
 
 
-def map_of(model: keras.Model, block: Block, norm: bool):
+def map_of(model: keras.Model, block: surgery.Block, norm: bool):
     """Returns the output of a block as a map `(B, h, w, D)`."""
     x, dtype = block.layer.output, block.layer.dtype_policy
     if len(x.shape) == 4:
@@ -90,7 +90,7 @@ def map_of(model: keras.Model, block: Block, norm: bool):
     if norm:
         x = model.get_layer("encoder_norm")(x)
     name = f"{block.layer.name}_map"
-    return PatchMap(patch_grid(model), dtype=dtype, name=name)(x)
+    return PatchMap(surgery.patch_grid(model), dtype=dtype, name=name)(x)
 
 
 def _at_level(x, block, level, place):
@@ -162,7 +162,7 @@ def segmenter(
     """
     check_choice(decoder, DECODERS, "decoder")
     check_positive(num_classes=num_classes, width=width)
-    blocks, size = blocks_of(model), model.input_shape[1:3]
+    blocks, size = surgery.blocks_of(model), model.input_shape[1:3]
     stride = blocks[-1].stride
     if None in size or any(side % step for side, step in zip(size, stride)):
         raise ValueError(
@@ -331,11 +331,11 @@ def detector(
     """
     check_choice(head, ("tokens", "patches"), "head")
     check_positive(num_classes=num_classes, num_tokens=num_tokens)
-    name, model = name or model.name, backbone_of(model)
-    grid, block = patch_grid(model), blocks_of(model)[-1].layer
+    name, model = name or model.name, surgery.backbone_of(model)
+    grid, block = surgery.patch_grid(model), surgery.blocks_of(model)[-1].layer
     place = (count_prefix(model), num_tokens if head == "tokens" else None)
     layer = LayerArguments(seed, block.dtype_policy)
-    x = _trunk(model, block, place, layer)
+    x = _trunk(model, place, layer)
     norm = lambda name: LayerNormalization(epsilon=block.layer_norm_epsilon, **layer.unseeded(name))
     outputs = add_boxes(x, head, num_classes, place, grid, norm, layer)
     made = copy_description(ImageModel(image_source(x), outputs, name=name), model)
@@ -382,13 +382,11 @@ def with_one_output(model: keras.Model) -> keras.Model:
     return with_joined_boxes(model) if is_detector else model
 
 
-def _trunk(model, block, place, layer):
-    """Copies a backbone up to its last block and norm, with new tokens; returns `(B, N, D)`."""
-    norms = [other for other in model.layers if other.name == "encoder_norm"]
-    trunk = keras.Model(model.inputs, block.output)
+def _trunk(model, place, layer):
+    """Copies a backbone up to its norm, with new tokens; returns `(B, N, D)`."""
+    trunk = keras.Model(model.inputs, surgery.normalized_tokens(model))
     before, count = place
-    names = [other.name for other in trunk.layers]
-    name = "registers" if "registers" not in names else "detection_registers"
+    name = "detection_registers" if has_layer(model, "registers") else "registers"
 
     def call(other, *args, **kwargs):
         x = args[0] if isinstance(other, PatchDropout) else other(*args, **kwargs)
@@ -397,11 +395,7 @@ def _trunk(model, block, place, layer):
         return RegisterTokens(count, before, **layer(name))(x)
 
     copy = keras.models.clone_model(trunk, call_function=call)
-    x = copy.output
-    for norm in norms:
-        x = type(norm).from_config(norm.get_config())(x)
-    whole = keras.Model(copy.inputs, x)
-    for old in [*trunk.layers, *norms]:
+    for old in trunk.layers:
         if not isinstance(old, PatchDropout):
-            whole.get_layer(old.name).set_weights(old.get_weights())
-    return x
+            copy.get_layer(old.name).set_weights(old.get_weights())
+    return copy.output

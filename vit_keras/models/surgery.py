@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras import layers
 from vit_keras.layers.common import check_choice
-from vit_keras.models.description import copy_description, with_outputs
+from vit_keras.models.description import copy_description, has_layer, with_outputs
 from vit_keras.models.image_model import ImageModel
 
 # The layers that form a backbone.
@@ -409,6 +409,18 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
         head.kernel.assign((kernel * scale).astype(kernel.dtype))
         head.bias.assign((bias * scale + offset).astype(bias.dtype))
     return model
+
+
+def normalized_tokens(model: keras.Model):
+    """The tokens `(B, T + N, D)` after the last block, normalized if the model has a norm.
+
+    Some models normalize only the mean of the patches.
+    """
+    x = blocks_of(model)[-1].layer.output
+    if not has_layer(model, "encoder_norm"):
+        return x
+    norm = model.get_layer("encoder_norm")
+    return norm.output if len(norm.output.shape) == 3 else norm(x)
 
 
 ROOT_STRIDE = 4  # pixels between neighbors in a ResNet's first stage
