@@ -298,8 +298,9 @@ Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
 def count(layer, shape: Shape, convention: Convention) -> Products:
     """Yields (multiply-adds, elements in the result) for each product of `layer`.
 
-    A layer without its own rule is counted by the rule of its nearest base class. Other layers of
-    Keras and of this package cost nothing if they have no weights and do not multiply their inputs.
+    A layer without its own rule is counted by the rule of its nearest base class. The other layers
+    in `vit_keras.layers` cost nothing, and neither do Keras' other layers without weights that do
+    not multiply their inputs.
 
     Args:
         layer: A built layer.
@@ -317,9 +318,10 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
     for kind in type(layer).__mro__:
         if kind in RULES:
             return RULES[kind](layer, shape, convention)
-    is_known = type(layer).__module__.startswith(("keras.", "vit_keras."))
     multiplies = not isinstance(layer, keras.Layer) or isinstance(layer, PRODUCTS_OF_INPUTS)
-    if is_known and not multiplies and not layer.weights:
+    # A test of each layer in `vit_keras.layers` counts what it multiplies.
+    known = "vit_keras.layers." if multiplies or layer.weights else ("keras.", "vit_keras.")
+    if type(layer).__module__.startswith(known) and not multiplies:
         return iter(())
     raise ValueError(
         f"Every layer needs a cost rule to be counted. Received: layer {layer.name!r}, a "
@@ -404,13 +406,6 @@ def _attention(layer, shape, convention, tokens_out: int | None = None) -> Produ
     yield pairs * width, rows * width
 
 
-def _self_attention(layer, shape, convention) -> Products:
-    _, tokens, width = shape
-    yield from _parts(layer, shape, convention)
-    yield tokens**2 * width, layer.num_heads * tokens**2
-    yield tokens**2 * width, tokens * width
-
-
 def _relative_logits(layer, shape, convention) -> Products:
     """Multiplies each query `(N, H, d)` by the embeddings `(N, d)` of its offsets to all keys."""
     _, tokens, heads, head_size = shape
@@ -453,20 +448,13 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys((keras.layers.GroupNormalization, keras.layers.BatchNormalization), _norm),
     layers.PatchEmbedding: _patch_embedding,
     layers.MultiHeadDotProductAttention: _attention,
-    layers.MultiHeadSelfAttention: _self_attention,
     layers.RelativeLogits: _relative_logits,
     **dict.fromkeys((layers.FeatureAdapter, layers.MlpBlock, layers.SwiGLU), _parts),
-    **dict.fromkeys((layers.EncoderBlock, layers.TransformerBlock), _parts),
+    layers.EncoderBlock: _parts,
     layers.WithAttentionWeights: lambda layer, *rest: count(layer.block, *rest),
     layers.MAPHead: _map_head,
     layers.PrototypeHead: _prototype_head,
     layers.StdConv: _convolution,
     **dict.fromkeys((layers.RootBlock, layers.ResNetStage), _residual),
     **dict.fromkeys((layers.BottleneckUnit, layers.PreActivationUnit), _residual),
-}
-# The other public layers multiply nothing by weights, as a test of each one counts.
-RULES |= {
-    kind: lambda *_: iter(())
-    for kind in (getattr(layers, name) for name in layers.__all__)
-    if issubclass(kind, keras.layers.Layer) and not any(base in RULES for base in kind.__mro__)
 }

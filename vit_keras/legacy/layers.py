@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.attention import attend, specs_with_weights
-from vit_keras.layers.base import GELUS, Dense, SeededLayer
+from vit_keras.layers.base import GELUS, SeededLayer
 from vit_keras.layers.common import check_positive
 from vit_keras.layers.positions import AddPositionEmbs
 from vit_keras.layers.tokens import ClassToken
@@ -60,15 +60,11 @@ class MultiHeadSelfAttention(SeededLayer):
 
     def call(self, inputs):
         shape = (-1, inputs.shape[1], self.num_heads, self.projection_dim)
-        query, key, value = (ops.reshape(dense(inputs), shape) for dense in self.branches[:3])
+        projections = self.query_dense, self.key_dense, self.value_dense
+        query, key, value = (ops.reshape(dense(inputs), shape) for dense in projections)
         query = query * self.projection_dim**-0.5
         x, weights = attend(query, key, value, None, lambda weights: weights, self.compute_dtype)
         return self.combine_heads(ops.reshape(x, (-1, x.shape[1], self.hidden_size))), weights
-
-    @property
-    def branches(self) -> list[keras.layers.Layer]:
-        """The dense layers, in the order of computation."""
-        return [self.query_dense, self.key_dense, self.value_dense, self.combine_heads]
 
     def compute_output_spec(self, inputs):
         return specs_with_weights(inputs, self.num_heads, inputs.shape[1], self.compute_dtype)
@@ -123,12 +119,6 @@ class TransformerBlock(SeededLayer):
         for norm in (self.layernorm1, self.layernorm2):
             norm.build(input_shape)
         self.dropout_layer = self.dropout(self.dropout_rate, "dropout")
-
-    @property
-    def branches(self) -> list[keras.layers.Layer]:
-        """The sublayers with weights, in the order of computation."""
-        dense = [layer for layer in self.mlpblock.layers if isinstance(layer, Dense)]
-        return [self.layernorm1, self.att, self.layernorm2, *dense]
 
     def call(self, inputs, training=None):
         x, weights = self.att(self.layernorm1(inputs))
