@@ -34,6 +34,8 @@ NUMERICS = ("gelu", "layer_norm_epsilon")
 # The position embeddings that these files can hold.
 KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [("learned", "every"), *((kind, "stem") for kind in KINDS)]
+Classifier = Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"]
+Place = Literal["stem", "every", "shared"]
 Positions = Literal[
     "learned", "none", "learned_2d", "sincos2d", "relative", "rope2d", "relative_2d",
     "learned_relative_2d",
@@ -117,14 +119,12 @@ class VisionTransformerArchitecture:
     num_heads: int
     mlp_dim: int
     num_classes: int | None
-    classifier: Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"]
+    classifier: Classifier
     representation_size: int | None
     gelu: str
     layer_norm_epsilon: float
     position_embedding: Positions = dataclasses.field(default="learned", kw_only=True)
-    position_embedding_at: Literal["stem", "every", "shared"] = dataclasses.field(
-        default="stem", kw_only=True
-    )
+    position_embedding_at: Place = dataclasses.field(default="stem", kw_only=True)
     options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
     classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
     paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)

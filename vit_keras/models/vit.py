@@ -31,10 +31,10 @@ def VisionTransformer(
     num_heads: int,
     mlp_dim: int,
     num_classes: int | None,
-    classifier: str = "token",
+    classifier: architectures.Classifier = "token",
     representation_size: int | None = None,
-    position_embedding: str = "learned",
-    position_embedding_at: str = "stem",
+    position_embedding: architectures.Positions = "learned",
+    position_embedding_at: architectures.Place = "stem",
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
@@ -117,11 +117,6 @@ def VisionTransformer(
         86567656
     """
     x = image_input(image_size, channels, input_tensor)
-    choices: dict[str, Any] = {
-        "classifier": classifier,
-        "position_embedding": position_embedding,
-        "position_embedding_at": position_embedding_at,
-    }
     arch = architectures.VisionTransformerArchitecture(
         image_size=tuple(x.shape[1:3]),
         patch_size=common.pair(patch_size, "patch_size"),
@@ -131,11 +126,13 @@ def VisionTransformer(
         num_heads=num_heads,
         mlp_dim=mlp_dim,
         num_classes=num_classes or None,
+        classifier=classifier,
         representation_size=representation_size,
         gelu=gelu,
         layer_norm_epsilon=layer_norm_epsilon,
+        position_embedding=position_embedding,
+        position_embedding_at=position_embedding_at,
         options=common.ViTOptions(**options),
-        **choices,
     )
     _check(arch, classifier_activation, patch_keep_rate)
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
@@ -374,8 +371,7 @@ def ResNet(
     x = add_stages(x, resnet_layers, width, unit, layer)  # (B, H/32, W/32, 2048w)
     x = layers.GroupNorm(epsilon=1e-5, name="norm-pre-head", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
-    pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
-    x = keras.layers.GlobalAveragePooling2D(**pool)(x)
+    x = keras.layers.GlobalAveragePooling2D("channels_last", **layer.unseeded("avg_pool"))(x)
     x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
     model = ImageModel(image_source(x), x, name=name)
     sizes |= {"resnet_layers": tuple(resnet_layers), "resnet_width": width / ROOT_WIDTH}
@@ -458,8 +454,8 @@ def HybridViT(
     x = layers.StdConv(width, 7, 2, standardization=standardization, **layer("conv_root"))(x)
     x = layers.GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
-    pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}
-    x = keras.layers.MaxPooling2D(3, 2, **pool, name="pool_root")(x)  # (B, H/4, W/4, 64w)
+    pool = keras.layers.MaxPooling2D(3, 2, "same", "channels_last", **layer.unseeded("pool_root"))
+    x = pool(x)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": layer.seed, "name": name}
     model = VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)

@@ -108,7 +108,7 @@ SIZES = pairs("hidden_size=hidden_size num_hidden_layers=num_layers intermediate
 IMAGE_SIZES = {**SIZES, "num_channels": "channels", "patch_size": "patch_size"}
 
 
-def gelu_of(fields: dict) -> str:
+def gelu_of(fields: dict) -> Any:
     """Returns the name of the GELU in a configuration."""
     activation = fields["hidden_act"]
     check_choice(activation, GATES if fields.get("use_gated_mlp") else GELUS, "hidden_act")
