@@ -55,12 +55,6 @@ class Subject:
         """The measures of attention, computed on first use."""
         return attention_views(self.model, self.images, self.heads)
 
-    @property
-    def heading(self) -> str:
-        """The line above the figures of pictures; empty if the source has no name."""
-        count, total = len(self.pictures), len(self.images)
-        return f"{self.source}: {count} of {total} images" if self.source else ""
-
 
 def _filters(subject) -> Drawn:
     """Draws up to 3 channels of filters `(K, h, w, C)`, and their fractions of the variance."""
@@ -224,7 +218,8 @@ def _panels(subject, titles, panels, **options):
     Panels with an `extent` lie over the picture. Those with a color map get a bar.
     """
     rows, shape, right = len(subject.pictures), subject.pictures.shape[1:3], 0.7 * bool(options)
-    figure, axes = _axes(rows, len(titles) + 1, shape, right=right, heading=subject.heading)
+    heading = f"{subject.source}: {rows} of {len(subject.images)} images" if subject.source else ""
+    figure, axes = _axes(rows, len(titles) + 1, shape, right=right, heading=heading)
     for row, picture, name, values in zip(axes, subject.pictures, subject.titles, panels):
         shown = np.clip(np.squeeze(picture) / 255, 0, 1)
         row[0].imshow(shown, **GRAY_SCALE)

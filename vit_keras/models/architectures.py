@@ -168,14 +168,12 @@ class VisionTransformerArchitecture:
 
         The activation of the classifier is included if Keras has it.
         """
-        fields = dict(vars(self))
-        options, _ = fields.pop("options"), fields.pop("paths")
-        for name, usual in (("position_embedding", "learned"), ("position_embedding_at", "stem")):
-            if fields[name] == usual:
-                del fields[name]
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        del usual["options"], usual["paths"]
         if not hasattr(keras.activations, self.classifier_activation or ""):
-            del fields["classifier_activation"]
-        return {**fields, **options.changed()}
+            del usual["classifier_activation"]
+        changed = {k: getattr(self, k) for k in usual if getattr(self, k) != usual[k]}
+        return {**changed, **self.options.changed()}
 
     @property
     def prefix(self) -> Prefix:
