@@ -22,7 +22,7 @@ IMPORTED = (
     *("layers.heads", "layers.residual", "layers.text", "layers.tokens"),
     *("models", "training", "variants", "weights"),
     *("models.image_model", "models.pretext", "models.text"),
-    *("training.losses", "training.metrics", "training.optimizers", "training.set_prediction"),
+    *("training.losses", "training.metrics", "training.optimizers"),
     *("legacy.layers", "exporting.serving"),
 )
 __getattr__, __all__ = _extras.typed_names(__name__)

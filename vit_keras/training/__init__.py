@@ -14,9 +14,9 @@ if TYPE_CHECKING:
         PixelCrossentropy,
         RareClassCrossentropy,
         RegressionLoss,
+        SetPrediction,
         SigmoidCrossentropy,
     )
     from vit_keras.training.optimizers import SGD, AdamW, WarmupDecay, build_optimizer, freeze
-    from vit_keras.training.set_prediction import SetPrediction
 
 __getattr__, __all__ = typed_names(__name__)

@@ -23,10 +23,9 @@ from vit_keras.support.checks import read_json
 from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.losses import build_loss
+from vit_keras.training.losses import SetPrediction, build_loss
 from vit_keras.training.metrics import OF_ALL_OUTPUTS, EvaluateLabels, run_metrics
 from vit_keras.training.optimizers import build_optimizer, freeze, use_average
-from vit_keras.training.set_prediction import SetPrediction
 from vit_keras.training.topologies import ALONE, Topology
 
 PICTURES = 8  # in TensorBoard
@@ -61,7 +60,7 @@ def compile_frozen(model: keras.Model, config) -> None:
         shape = (1, COLUMNS)
     if kind == "masks" or (config.pretext.is_active and config.pretext.predicts_colors):
         shape, dtype = shape[:-1], "int32"
-    if config.distill.is_active:
+    if config.distill.teacher:
         shape = shape[-1:]
     build_metrics(model, shape, dtype)  # creates the metrics' variables for checkpoints
 
@@ -159,7 +158,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             board = TensorBoard(run, model, validation, first)
         if config.tracker != "none":
             more_callbacks = [*more_callbacks, TRACKERS[config.tracker](run)]
-    plain = config.learns_labels and not config.distill.is_active
+    plain = config.learns_labels and not config.distill.teacher
     if plain and task_of(model).kind in OF_ALL_OUTPUTS:  # not a sum over batches
         labels, validation = EvaluateLabels(model, config, validation, topology), None
     else:

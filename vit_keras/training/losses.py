@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from vit_keras.layers.backends import lookup
 from vit_keras.layers.base import Configured
 from vit_keras.layers.common import check_choice
+from vit_keras.support import extras
 from vit_keras.support.tasks import CLASSES, VOID, Task
-from vit_keras.training.set_prediction import SetPrediction
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -175,6 +177,127 @@ def split_known(targets):
     return known, ops.where(known, targets, 0.0)
 
 
+SMALLEST = 1e-9  # keeps quotients of empty boxes finite
+
+
+def generalized_iou(first, second):
+    """Computes the generalized intersection over union (arXiv 1902.09630) of boxes.
+
+    Args:
+        first: `(..., 4)`, center x, center y, width and height; broadcasts with `second`.
+        second: `(..., 4)`.
+
+    Returns:
+        `(...)`, in [−1, 1].
+    """
+    (low, high), (other_low, other_high) = map(_corners, (first, second))
+    inner = ops.maximum(ops.minimum(high, other_high) - ops.maximum(low, other_low), 0)
+    outer = ops.maximum(high, other_high) - ops.minimum(low, other_low)
+    shared, hull = ops.prod(inner, axis=-1), ops.prod(outer, axis=-1)
+    both = ops.prod(high - low, axis=-1) + ops.prod(other_high - other_low, axis=-1) - shared
+    return shared / (both + SMALLEST) - (hull - both) / (hull + SMALLEST)
+
+
+def _corners(boxes):
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    return center - half, center + half
+
+
+def _assign(costs, present):
+    """Matches the objects that are present with predictions at the lowest cost, `(B, M)` int32."""
+    optimize = extras.require("scipy.optimize")
+    matched = np.zeros(np.shape(present), "int32")
+    for row, cost, is_there in zip(matched, np.asarray(costs), np.asarray(present)):
+        cost = np.nan_to_num(cost[:, is_there], nan=1e9, posinf=1e9, neginf=-1e9)
+        predictions, objects = optimize.linear_sum_assignment(cost)
+        row[np.flatnonzero(is_there)[objects]] = predictions
+    return matched
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class SetPrediction(Configured, keras.losses.Loss):
+    """The loss of DETR (arXiv 2005.12872, Section 3.1), with which YOLOS was trained.
+
+    In each image, every object is matched with one prediction, so that the total cost is lowest
+    (SciPy's Hungarian algorithm, on the CPU). Matched predictions learn the class and the
+    box, with L1 and generalized IoU; the others learn that there is no object. The mean over the
+    batch is DETR's loss: box losses are averaged over the objects of the batch, and class
+    losses over its predictions.
+
+    TensorFlow cannot compile the matching with XLA, so pass `jit_compile=False` to `compile` there.
+
+    Args:
+        class_weight: The factor of the class terms, in the loss and in the costs.
+        box_weight: The factor of the L1 distances.
+        giou_weight: The factor of the generalized IoU.
+        no_object_weight: The weight of predictions without an object in the mean class loss.
+        **kwargs: The arguments of `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: `(B, M, 5)`: the class of an object, and its center x, center y, width and height as
+            fractions of the image. Rows of class −1, at any place, are padding. There may be at
+            most as many rows as predictions.
+        y_pred: `(B, T, K + 1 + 4)`, from `with_joined_boxes`.
+
+    Example:
+        >>> logits, box = [9.0, 0.0, 0.0], [0.5, 0.5, 0.2, 0.2]
+        >>> loss = vit_keras.training.SetPrediction()
+        >>> float(loss(np.array([[[0, *box]]]), np.array([[[*logits, *box]]]))) < 1e-3
+        True
+    """
+
+    def __init__(
+        self,
+        class_weight: float = 1.0,
+        box_weight: float = 5.0,
+        giou_weight: float = 2.0,
+        no_object_weight: float = 0.1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.class_weight, self.box_weight = class_weight, box_weight
+        self.giou_weight, self.no_object_weight = giou_weight, no_object_weight
+
+    def call(self, y_true, y_pred):
+        logits, boxes = y_pred[..., :-4], y_pred[..., -4:]
+        tokens, none = logits.shape[1], logits.shape[2] - 1
+        if y_true.shape[1] is not None and y_true.shape[1] > tokens:
+            raise ValueError(
+                "A detector needs a prediction for each object in a picture. Received: pictures "
+                f"with {y_true.shape[1]} objects for {tokens} predictions. Give a larger "
+                "model.num_boxes or, if model.detector is patches, smaller patches"
+            )
+        classes, targets = ops.cast(y_true[..., 0], "int32"), ops.cast(y_true[..., 1:], boxes.dtype)
+        present = classes >= 0  # (B, M)
+        costs = self._costs(ops.softmax(logits), boxes, ops.maximum(classes, 0), targets)
+        matched = lookup("on_host")(_assign, [costs, present])  # (B, M)
+        is_present = ops.cast(present, boxes.dtype)
+        rows = ops.one_hot(matched, tokens, dtype=boxes.dtype) * is_present[..., None]  # (B, M, T)
+        assigned = ops.sum(rows, axis=1)  # (B, T), 0 or 1
+        of_class = ops.one_hot(ops.maximum(classes, 0), none + 1, dtype=boxes.dtype)
+        expected = ops.matmul(ops.transpose(rows, (0, 2, 1)), of_class)  # (B, T, K + 1)
+        nothing = (1 - assigned)[..., None] * ops.one_hot(none, none + 1, dtype=boxes.dtype)
+        errors = -ops.sum((expected + nothing) * ops.log_softmax(logits), axis=-1)
+        shares = assigned + (1 - assigned) * self.no_object_weight
+        # Each image's part of the batch's sums, times B, so that Keras' mean is DETR's quotient.
+        batch = ops.cast(ops.shape(y_pred)[0], boxes.dtype)
+        of_classes = ops.sum(shares * errors, axis=-1) / ops.sum(shares)
+        near = ops.matmul(rows, boxes)  # (B, M, 4), the matched predictions
+        distance = ops.sum(ops.abs(near - targets), axis=-1) * self.box_weight
+        distance += (1 - generalized_iou(near, targets)) * self.giou_weight
+        of_boxes = ops.sum(distance * is_present, axis=-1) / ops.maximum(ops.sum(is_present), 1)
+        return batch * (self.class_weight * of_classes + of_boxes)
+
+    def _costs(self, shares, boxes, classes, targets):
+        """The costs of matching each prediction with each object, `(B, T, M)`, as constants."""
+        of_class = ops.one_hot(classes, shares.shape[-1], dtype=shares.dtype)  # (B, M, K + 1)
+        costs = -self.class_weight * ops.matmul(shares, ops.transpose(of_class, (0, 2, 1)))
+        every, other = boxes[:, :, None], targets[:, None]
+        costs += self.box_weight * ops.sum(ops.abs(every - other), axis=-1)
+        costs -= self.giou_weight * generalized_iou(every, other)
+        return ops.stop_gradient(costs)
+
+
 def _of_classes(config, task, **remedies):
     if config.balance == "weights":  # all classes get the same total, and images 1 on average
         remedies["weights"] = [1 / (len(task.shares) * share) for share in task.shares]
@@ -249,24 +372,16 @@ class Distillation(Configured, keras.losses.Loss):
         self.weight, self.temperature = weight, temperature
 
     def call(self, y_true, y_pred):
-        judged, taught, teacher = (y_pred[:, i] for i in range(3))
-        loss = self.weight * TAUGHT[self.kind](teacher, taught, self.temperature)
-        if self.weight < 1:
-            loss = loss + (1 - self.weight) * self.labels.call(y_true, judged)
-        return loss
-
-
-def _soft(teacher, student, temperature):
-    ours, theirs = (ops.log_softmax(x / temperature, axis=-1) for x in (student, teacher))
-    return temperature**2 * ops.sum(ops.exp(theirs) * (theirs - ours), axis=-1)
-
-
-def _hard(teacher, student, temperature):
-    best = ops.one_hot(ops.argmax(teacher, axis=-1), teacher.shape[-1], dtype=student.dtype)
-    return -ops.sum(best * ops.log_softmax(student, axis=-1), axis=-1)
-
-
-TAUGHT: dict[str, Callable[[Any, Any, float], Any]] = {"soft": _soft, "hard": _hard}
+        judged, student, teacher = (y_pred[:, i] for i in range(3))
+        if self.kind == "soft":
+            ours, theirs = (ops.log_softmax(x / self.temperature) for x in (student, teacher))
+            taught = self.temperature**2 * ops.sum(ops.exp(theirs) * (theirs - ours), axis=-1)
+        else:
+            best = ops.one_hot(ops.argmax(teacher, axis=-1), teacher.shape[-1], dtype=student.dtype)
+            taught = -ops.sum(best * ops.log_softmax(student), axis=-1)
+        if self.weight == 1:
+            return taught
+        return self.weight * taught + (1 - self.weight) * self.labels.call(y_true, judged)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -297,27 +412,17 @@ class FeatureDistance(Configured, keras.losses.Loss):
         self.distance = distance
 
     def call(self, y_true, y_pred):
-        distances = DISTANCES[self.distance](y_pred[:, 0], y_pred[:, 1])  # (B, T)
+        student, teacher = y_pred[:, 0], y_pred[:, 1]  # (B, T, D)
+        if self.distance == "cosine":
+            unit = lambda x: x * ops.rsqrt(ops.sum(ops.square(x), -1, keepdims=True) + EPSILON)
+            distances = 1 - ops.sum(unit(student) * unit(teacher), axis=-1)  # (B, T)
+        else:
+            mean, variance = ops.moments(teacher, axes=-1, keepdims=True)
+            target = (teacher - mean) * ops.rsqrt(variance + EPSILON)
+            distances = ops.mean(ops.square(student - target), axis=-1)
         if distances.shape[1] == 1:
             return distances[:, 0]
         return 0.5 * (distances[:, 0] + ops.mean(distances[:, 1:], axis=1))
-
-
-def _cosine(student, teacher):
-    ours, theirs = (
-        x * ops.rsqrt(ops.sum(ops.square(x), axis=-1, keepdims=True) + EPSILON)
-        for x in (student, teacher)
-    )
-    return 1 - ops.sum(ours * theirs, axis=-1)
-
-
-def _mse(student, teacher):
-    mean, variance = ops.moments(teacher, axes=-1, keepdims=True)
-    target = (teacher - mean) * ops.rsqrt(variance + EPSILON)
-    return ops.mean(ops.square(student - target), axis=-1)
-
-
-DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _mse}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -370,7 +475,7 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
         task: The task that the model learns.
     """
     distill = config.distill
-    if distill.is_active and not distill.needs_labels:
+    if distill.is_of_features:
         return FeatureDistance(distill.distance)
     if config.pretext.is_dino:
         return ComputedLoss()
@@ -379,6 +484,6 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
     loss = LOSSES[config.loss or task.row.losses[0]](config, task)
-    if not distill.is_active:
+    if not distill.teacher:
         return loss
     return Distillation(loss, distill.kind, distill.weight, distill.temperature)

@@ -230,7 +230,7 @@ def run_metrics(model, config) -> list:
     With a teacher, they are the accuracy of the student, whose logits are the mean of both heads as
     after training, and its agreement with the teacher. Features have no metrics.
     """
-    if config.distill.is_active:
+    if config.distill.teacher:
         functions = {"accuracy": _accuracy, "agreement": _agreement}
         functions = {} if config.distill.kind == "features" else functions
     elif config.pretext.is_dino:

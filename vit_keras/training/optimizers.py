@@ -11,7 +11,6 @@ from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.base import Configured
-from vit_keras.layers.common import check_choice
 from vit_keras.models.common import matching_layers
 from vit_keras.support import keras_internals
 from vit_keras.support.keras_internals import averages_of, layout_of
@@ -108,9 +107,10 @@ class UpdateRule(Configured, keras_internals.Optimizer):
     u is the direction that a subclass computes from the gradients, η_t the schedule's rate, s the
     layer's multiplier and λ the weight decay, which applies only to kernels and LoRA's factors.
 
-    A subclass implements `update_group(weights, gradients, indices, rate, weight_decay)`, which
-    updates the variables with these indices: on torch, all that share a rate and a decay; on the
-    other backends, one at a time. `rate` is η_t · s.
+    A subclass implements `add_slots(variables)`, which makes its own variables for the weights, and
+    `update_group(weights, gradients, indices, rate, weight_decay)`, which updates the weights with
+    these indices: on torch, all that share a rate and a decay; on the other backends, one at a
+    time. `rate` is η_t · s.
 
     The differences from Keras' optimizers:
 
@@ -149,6 +149,8 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         self.layer_decay, self.num_layers = layer_decay, num_layers
 
     def build(self, variables):
+        if self.built:
+            return
         super().build(variables)
         self.gradient_norm = self.add_variable(
             (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
@@ -157,6 +159,7 @@ class UpdateRule(Configured, keras_internals.Optimizer):
         if self.layer_decay is not None:
             decay = (self.layer_decay, self.num_layers)
             self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
+        self.add_slots(variables)
 
     def update_step(self, gradient, variable, learning_rate):
         index = self.index_of(variable)
@@ -266,13 +269,9 @@ class AdamW(UpdateRule):
         super().__init__(learning_rate, weight_decay=weight_decay, **kwargs)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self._momentums, self._velocities = self.add_optimizer_variables(
-            variables, ["momentum", "velocity"]
-        )
+    def add_slots(self, variables):
+        names = ["momentum", "velocity"]
+        self._momentums, self._velocities = self.add_optimizer_variables(variables, names)
 
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
@@ -294,9 +293,6 @@ class SGD(UpdateRule):
             rounds μ as well (0.9 to 0.8984) and computes the update in float32.
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
-    Raises:
-        ValueError: If `momentum_dtype` is neither "float32" nor "bfloat16".
-
     Example:
         ```python
         schedule = WarmupDecay(0.03, total_steps=1000, warmup_steps=100)
@@ -308,13 +304,9 @@ class SGD(UpdateRule):
         super().__init__(learning_rate, **kwargs)
         self.momentum, self.momentum_dtype = momentum, momentum_dtype
         rounded = {"float32": float, "bfloat16": ml_dtypes.bfloat16}
-        check_choice(momentum_dtype, rounded, "momentum_dtype")
         self._momentum = float(rounded[momentum_dtype](momentum))
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
+    def add_slots(self, variables):
         self._traces = [
             self.add_variable(
                 v.shape,
