@@ -117,19 +117,13 @@ def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
     assert random.model.weights is None and random.model.is_complete
 
 
-def test_a_batch_far_above_the_images_or_the_memory_is_refused(tmp_path):
+def test_a_batch_far_above_the_images_is_refused(tmp_path):
     sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8}
     parts = {"model": ModelConfig(image_size=8, channels=1, **sizes)}
     parts["data"] = DataConfig(train_split="train[:10]")
     shared = {"total_steps": 1, "kernels": "default", "workdir": str(tmp_path)}
-    config = Config(**parts, batch=641, **shared)
-    large = ModelConfig(image_size=2**20, channels=1, **{**sizes, "patch_size": 2**18})  # 4 TB
-    for fields, message in (
-        ({}, "at most 64 times.*batch=641 for 10 i"),
-        ({"batch": 2, "model": large}, "fit in memory.*GB as floats. Give a smaller --batch"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            experiments.train_run(dataclasses.replace(config, **fields))
+    with pytest.raises(ValueError, match="at most 64 times.*batch=641 for 10 i"):
+        experiments.train_run(Config(**parts, batch=641, **shared))
     assert not [*tmp_path.iterdir()]
 
 

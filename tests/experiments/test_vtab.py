@@ -15,7 +15,7 @@ from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.config import DataConfig
 from vit_keras.data.tfds import TASKS
-from vit_keras.experiments import training_run, vtab
+from vit_keras.experiments import sweeps, training_run
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import save
 
@@ -108,7 +108,7 @@ def test_labels_that_a_change_would_make_wrong_are_not_changed():
 )
 def test_configurations_are_the_settings(tmp_path, task, setting, size, steps, rate, crop, flip):
     changes = {"batch": 32, "model": {"num_heads": 3}}
-    config = vtab.task_config(task, setting, tmp_path / task, "vit.npz", changes=changes)
+    config = sweeps.task_config(task, tmp_path / task, setting, "vit.npz", {}, changes)
     assert (config.dataset, config.batch, config.model.num_heads) == (f"vtab:{task}", 32, 3)
     found = config.model.image_size, config.total_steps, config.eval_every
     assert found == (size, steps, steps)

@@ -9,7 +9,6 @@ examples:
   vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json
 """
 
-import dataclasses
 import itertools
 import json
 import math
@@ -53,7 +52,7 @@ def _column(plan, choice, price) -> dict[str, Any]:
     """Returns the numbers to print for a choice, by name; None for unknown ones."""
     memory, time = choice.memory, choice.time
     names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
-    seconds = {**dataclasses.asdict(time), "update": time.seconds} if time else {"update": None}
+    seconds = {**time._asdict(), "update": time.seconds} if time else {"update": None}
     return {
         "rematerialize": choice.rematerialize,
         "accumulation_steps": choice.accumulation_steps,

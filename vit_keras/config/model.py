@@ -218,7 +218,3 @@ class LoraConfig(Section, name="lora"):
     train: tuple[str, ...] = ("head*",)
 
     RULES = (("layers", bool, "names of dense layers, such as [query, value]"),)
-
-    @property
-    def is_active(self) -> bool:
-        return bool(self.rank)

@@ -188,18 +188,17 @@ def _read_arguments(arguments) -> tuple[list[str], dict[str, Any]]:
     options: dict[str, Any] = {}
     remaining = collections.deque(arguments)
     while remaining:
-        word = remaining.popleft()
-        option = re.fullmatch(r"--([\w.]+)(?:=(.*))?", word, re.DOTALL)
-        if option is None:
-            raise UsageError(f"unrecognized arguments: {word}. Give fields as --FIELD VALUE")
-        name, text = option.groups()
-        if name != "config" and not any(f"{field}.".startswith(f"{name}.") for field in FIELDS):
-            raise UsageError(f"unrecognized arguments: --{name}{_nearest(name, '--')}")
-        if text is None and remaining and not remaining[0].startswith("--"):
+        option, is_given, text = remaining.popleft().partition("=")
+        name = option.removeprefix("--")
+        is_known = name == "config" or any(f"{x}.".startswith(f"{name}.") for x in FIELDS)
+        if name == option or not is_known:
+            hint = ". Give fields as --FIELD VALUE" if name == option else _nearest(name, "--")
+            raise UsageError(f"unrecognized arguments: {option}{hint}")
+        if not is_given and remaining and not remaining[0].startswith("--"):
             text = remaining.popleft()
-        elif text is None and FIELDS.get(name) is bool:
+        elif not is_given and FIELDS.get(name) is bool:
             text = "true"
-        if text is None:
+        elif not is_given:
             raise UsageError(f"`--{name}` needs a value")
         if name == BANDS and text.isdecimal():
             while remaining and remaining[0].isdecimal():

@@ -198,10 +198,6 @@ class DistillConfig(Section, name="distill"):
     patches: bool = False
 
     @property
-    def is_active(self) -> bool:
-        return self.teacher is not None
-
-    @property
     def is_of_features(self) -> bool:
         """Whether the run learns a teacher's features, and no labels."""
-        return self.is_active and self.kind == "features"
+        return self.teacher is not None and self.kind == "features"

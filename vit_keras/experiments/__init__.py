@@ -8,8 +8,7 @@ from vit_keras.support.extras import typed_names
 if TYPE_CHECKING:
     from vit_keras.experiments.run_model import first_training_images, open_checkpoint
     from vit_keras.experiments.soup import Soup, development_judge, make_soup, soup_sources
-    from vit_keras.experiments.sweeps import cross_validate, sweep
+    from vit_keras.experiments.sweeps import cross_validate, fine_tune_tasks, sweep
     from vit_keras.experiments.training_run import train_run
-    from vit_keras.experiments.vtab import fine_tune_tasks
 
 __getattr__, __all__ = typed_names(__name__)

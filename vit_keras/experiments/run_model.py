@@ -64,7 +64,7 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
     Raises:
         ValueError: The teacher's weights have changed since the run began.
     """
-    if not config.is_active:
+    if not config.teacher:
         return
     files = weights.describe(_find_teacher(config))["files"]
     now = {pathlib.Path(file["path"]).name: file["sha256"] for file in files}
@@ -114,7 +114,7 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
         class_names: Names of the classes, labels or numbers in the order of the outputs.
         task: What the model learns.
     """
-    headless = not class_names or (config.distill.is_active and not config.learns_labels)
+    headless = not class_names or (config.distill.teacher and not config.learns_labels)
     with_head = WITH_HEAD.get(task.kind) if config.learns_labels and class_names else None
     num_classes = None if headless or with_head else len(class_names)
     options: dict[str, Any] = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
@@ -155,7 +155,7 @@ def complete_model(config: Config) -> Config:
     """
     if config.workdir:  # the name of a default folder is known only with the complete model
         config = pin_weights(config)
-    if config.distill.is_active:
+    if config.distill.teacher:
         _find_teacher(config.distill)  # may download it here too
     model = config.model
     if model.weights is None:
@@ -230,10 +230,10 @@ def build_compiled(config, class_names, task):
     if config.pretext.is_active:
         steps = config.total_steps, config.optimizer.accumulation_steps
         model = models.pretext_model(encoder, config.pretext, config.seed, *steps)
-    if config.lora.is_active:
+    if config.lora.rank:
         lora = config.lora
         models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)
-    if config.distill.is_active:
+    if config.distill.teacher:
         teacher = weights.open(_find_teacher(config.distill))
         model = models.distillation_model(encoder, teacher, config.distill, config.seed)
     compile_model(model, config)
@@ -251,7 +251,7 @@ def trained_part(
         class_names: As for `initial_model`.
         task: As for `initial_model`.
     """
-    if config.pretext.is_active or config.distill.is_active:
+    if config.pretext.is_active or config.distill.teacher:
         copy = models.copy_encoder if config.pretext.is_active else models.copy_student
         model = copy(model, initial_model(config, class_names, task))
     if model.task.mean is not None:  # the head then returns numbers that are not standardized
@@ -284,19 +284,12 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
         ```
     """
     path = pathlib.Path(path).absolute()
-    config = runs.recorded_config(folder := path.parents[1])
-    if config is None:
-        raise FileNotFoundError(
-            "A checkpoint needs the configuration of its run. Received: "
-            f"{str(path)!r}, without a config.yaml in {str(folder)!r}. Give its path in the folder "
-            "of its run"
-        )
+    config = runs.find_run(folder := path.parents[1], complete=False).config
     if config.cache_features or config.task == "numbers":
-        cause = "cache_features=true" if config.cache_features else "task=numbers"
-        lacks = "the frozen layers" if config.cache_features else "the mean of the labels"
         raise ValueError(
-            f"A checkpoint of a run with {cause} lacks {lacks}, and cannot be opened alone. "
-            f"Received: {str(path)!r}. Give the folder of the run after its last update"
+            "A checkpoint of a run with cache_features lacks the frozen layers, and one of a run "
+            f"of numbers their mean. Received: {str(path)!r}. Give the folder of the run after its "
+            "last update"
         )
     names = data.recorded_classes(folder)
     shares = (1 / len(names),) * len(names) if names else None  # the loss is not used
@@ -305,7 +298,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     checkpoints.load(model, path, remedy="Give another step of the run")
     use_average(model)
     model = trained_part(model, config, *described)
-    return models.merge_lora(model) if config.lora.is_active else model
+    return models.merge_lora(model) if config.lora.rank else model
 
 
 def fit_to_development(

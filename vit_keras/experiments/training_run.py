@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import shlex
 import time
 from typing import Any
@@ -16,7 +15,7 @@ from vit_keras.experiments import run_model
 from vit_keras.layers import backends
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras, figures, machine
-from vit_keras.support.checks import pair, read_json
+from vit_keras.support.checks import read_json
 from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
 from vit_keras.training import distribution
@@ -50,51 +49,46 @@ def train_run(config: Config) -> dict[str, Any] | None:
         print(f"{report['accuracy']:.1%} of {report['images']} held-out images")
         ```
     """
-    with contextlib.ExitStack() as held:
-        return _train_run(config, held)
-
-
-def _train_run(config, held):
-    """Does the work of `train_run`; the `ExitStack` `held` keeps the run's folder reserved."""
     _check_backend()
     machine.prepare()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
-    with distribution.open(config) as topology:
-        with topology.chief_first():  # a published file is downloaded once
-            config = run_model.complete_model(config)
-        config, dataset, train_split = run_model.open_data(config)
-        _check_batch(config, len(train_split), topology)
-        config = run_model.pin_weights(config)
-        described = dataset.class_names, data.learned_task(dataset, train_split, config)
-        with topology.scope():
-            model, encoder = run_model.build_compiled(config, *described)
-        with topology.chief_first():
-            if topology.is_chief:
-                held.enter_context(runs.claim(config))
-            run = runs.open_run(config)
-            backends.use(run.environment.get("kernels", {}))
-            data.check_unchanged(dataset, run.folder)
-            run_model.check_teacher(config.distill, run.folder)
-        dataset.unreadable.record_in(run.folder / "unreadable.txt")
+    with contextlib.ExitStack() as held:  # keeps the folder reserved
+        with distribution.open(config) as topology:
+            with topology.chief_first():  # a published file is downloaded once
+                config = run_model.complete_model(config)
+            config, dataset, train_split = run_model.open_data(config)
+            _check_batch(config, len(train_split), topology)
+            config = run_model.pin_weights(config)
+            described = dataset.class_names, data.learned_task(dataset, train_split, config)
+            with topology.scope():
+                model, encoder = run_model.build_compiled(config, *described)
+            with topology.chief_first():
+                if topology.is_chief:
+                    held.enter_context(runs.claim(config))
+                run = runs.open_run(config)
+                backends.use(run.environment.get("kernels", {}))
+                data.check_unchanged(dataset, run.folder)
+                run_model.check_teacher(config.distill, run.folder)
+            dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
-        size, numerics = encoder.input_shape[1:3], encoder.preprocessing
-        feed = data.Feed(dataset, config, size, numerics, topology.shard, described[1])
-        few_shot = _few_shot(config, encoder, feed)
-        if topology.is_chief:
-            _announce(run, encoder if config.distill.is_active else model)
-            lines = data.describe_splits(dataset, feed.train, feed.test, feed.dev)
-            print(visible("\n".join(lines)))
-        with dataset.unreadable.reading():
-            if config.cache_features:
-                rows = train_head(model, feed, run)
-            else:
-                validation = feed.validation(pad=topology.devices > 1)
-                rows = train(model, run, feed.training, validation, topology, few_shot)
-        model = topology.local(model, lambda: run_model.build_compiled(config, *described)[0])
-    if not topology.is_chief:
-        return None
-    return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
+            size, numerics = encoder.input_shape[1:3], encoder.preprocessing
+            feed = data.Feed(dataset, config, size, numerics, topology.shard, described[1])
+            few_shot = _few_shot(config, encoder, feed)
+            if topology.is_chief:
+                _announce(run, encoder if config.distill.teacher else model)
+                lines = data.describe_splits(dataset, feed.train, feed.test, feed.dev)
+                print(visible("\n".join(lines)))
+            with dataset.unreadable.reading():
+                if config.cache_features:
+                    rows = train_head(model, feed, run)
+                else:
+                    validation = feed.validation(pad=topology.devices > 1)
+                    rows = train(model, run, feed.training, validation, topology, few_shot)
+            model = topology.local(model, lambda: run_model.build_compiled(config, *described)[0])
+        if not topology.is_chief:
+            return None
+        return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
 
 
 def _check_backend():
@@ -106,17 +100,11 @@ def _check_backend():
 
 
 def _check_batch(config, images, topology):
-    """Prints a note if a batch exceeds the training set; refuses an absurdly large batch."""
-    height, width = pair(config.model.image_size, "image_size")
-    divisor = config.optimizer.accumulation_steps * topology.shard[1]
-    size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes
-    system = getattr(os, "sysconf", lambda name: math.inf)  # Windows lacks it
-    memory = system("SC_PAGE_SIZE") * system("SC_PHYS_PAGES")
-    if config.batch > MOST_REPEATED * images or size > memory:
+    """Prints a note if a batch exceeds the training set; refuses an absurd repetition."""
+    if config.batch > MOST_REPEATED * images:
         raise ValueError(
-            f"`batch` must be at most {MOST_REPEATED} times the number of training images, "
-            f"and must fit in memory. Received: batch={config.batch} for {images} images, "
-            f"{size / 1e9:.3g} GB as floats. Give a smaller --batch"
+            f"`batch` must be at most {MOST_REPEATED} times the number of training images. "
+            f"Received: batch={config.batch} for {images} images. Give a smaller --batch"
         )
     if config.batch > images and topology.is_chief:
         print(
@@ -151,30 +139,29 @@ def _few_shot(config, encoder, feed):
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
     """Writes the model (the encoder or student; adapters merged), the curves and the report."""
-    config = run.config
+    config, options = run.config, {"batch": run.config.batch_eval}
     model = run_model.trained_part(model, config, *described)
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
+    report: dict[str, Any] = {}
     if config.learns_labels:
-        answers, batch = None, config.batch_eval
+        answers, is_judged = None, feed.dev is feed.test  # on the images that tune the model
         if config.data.dev_percent:
-            fitted = run_model.fit_to_development(model, feed.dev, config)
-            answers = fitted if feed.dev is feed.test else None
+            answers = run_model.fit_to_development(model, feed.dev, config)
             _save(model, run)
-        told = {"batch": batch, "tiles": evaluation.TileOptions(batch=batch), "answers": answers}
+        told = {**options, "tiles": evaluation.TileOptions(**options)}
+        told["answers"] = answers if is_judged else None
         predictor = evaluation.make_predictor(model)
         report = evaluation.evaluate(predictor, feed.test, described[0], **told)
         report.pop("images_per_second", None)  # a resumed run would have another
-    elif few_shot:
-        report = few_shot[0].gain(run_model.initial_model(config, *described), model)
-    else:
-        report = {}
-    if config.learns_labels and feed.dev is feed.test:  # chosen on the images of the report
         chose = {"weights": config.patience, "temperature": model.task.temperature}
         chose["thresholds"] = model.task.thresholds
-        if chosen := [name for name, value in chose.items() if value is not None]:
+        chosen = [name for name, value in chose.items() if value is not None]
+        if chosen and is_judged:
             report["images_chose"] = " and ".join(chosen)
+    elif few_shot:
+        report = few_shot[0].gain(run_model.initial_model(config, *described), model)
     write_text(run.folder / "report.json", json.dumps(report, indent=1))
     print(evaluation.headline(report))
     if unreadable.names:
@@ -187,7 +174,7 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
 
 def _save(model, run):
     """Writes a run's model; adapters go into a separate file and are merged."""
-    if run.config.lora.is_active:
+    if run.config.lora.rank:
         file = run.folder / "adapters.safetensors"
         weights.save_adapters(model, file, base=run.config.model.weights)
         model = models.merge_lora(model)
@@ -248,14 +235,12 @@ def _features(backbone, feed, run):
     recover(run.folder)
     if not folder.exists():
         _compute(folder, source, backbone, feed)
-    remedy = f"Delete {str(folder)!r}; the same command computes the features again"
-    recorded = read_json(folder / "meta.json", dict[str, str], remedy)
+    recorded = read_json(folder / "meta.json", dict[str, str], runs.RESTORE)
     if changed := sorted({name for name, _ in recorded.items() ^ _checksums(folder, source)}):
-        fault = f"are damaged: the checksum of {', '.join(changed)} differs"
-        if {*source} & {*changed}:
-            fault = "belong to other weights: `model.weights` has changed since the run began"
-            remedy = "Restore it, or give another --workdir"
-        raise ValueError(f"The features in {str(folder)!r} {fault}. {remedy}")
+        raise ValueError(
+            f"The features in {str(folder)!r} are damaged or belong to other weights or data: the "
+            f"checksum of {', '.join(changed)} differs. {runs.RESTORE}"
+        )
     return [folder / split for split in SPLITS]
 
 

@@ -146,8 +146,8 @@ def recorded_config(folder: pathlib.Path) -> Config | None:
         raise UsageError(f"{error}. {RESTORE}") from error
 
 
-def find_run(folder: str | os.PathLike) -> Run:
-    """Opens the complete run in `folder`.
+def find_run(folder: str | os.PathLike, complete: bool = True) -> Run:
+    """Opens the run in `folder`, which must have ended if it is to be `complete`.
 
     Raises:
         FileNotFoundError: There is no run in the folder, or it has no model yet.
@@ -155,7 +155,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     if (config := recorded_config(folder := pathlib.Path(folder))) is None:
         raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml")
     run = Run(folder, config)
-    if not run.model_file.is_file():
+    if complete and not run.model_file.is_file():
         raise FileNotFoundError(
             f"The run in {str(folder)!r} has no model.keras yet. To continue it, repeat "
             "the command that began it. If model.keras is not a file, delete it first"

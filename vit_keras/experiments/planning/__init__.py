@@ -6,7 +6,7 @@ roofline model (Williams et al., 2009).
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -29,8 +29,7 @@ NVIDIA = "https://www.nvidia.com/en-us/data-center"
 TPU = "https://cloud.google.com/tpu/docs"
 
 
-@dataclasses.dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """The specifications of a device that a plan needs.
 
     Attributes:
@@ -95,8 +94,7 @@ PLAIN = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Communication:
+class Communication(NamedTuple):
     """The arrays that an update sums or gathers over the devices, in bytes.
 
     Attributes:
@@ -158,8 +156,7 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
     return Communication(steps * (gradients - split), steps * split, steps * (split + again))
 
 
-@dataclasses.dataclass(frozen=True)
-class StepTime:
+class StepTime(NamedTuple):
     """Seconds of an update's three activities on each device; the update takes the longest time.
 
     The three overlap: devices send gradients while they compute the next ones, and memory transfers
@@ -182,12 +179,12 @@ class StepTime:
     @property
     def seconds(self) -> float:
         """The time of an update."""
-        return max(dataclasses.astuple(self))
+        return max(self)
 
     @property
     def bound(self) -> str:
         """The name of the largest of the three."""
-        times = dataclasses.asdict(self)
+        times = self._asdict()
         return max(times, key=lambda name: times[name])
 
 
@@ -213,8 +210,7 @@ def device_flops(model: keras.Model, config: Config, devices: int) -> float:
     return 2 * macs * config.batch / devices
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """A run with or without rematerialization.
 
     Attributes:
@@ -236,8 +232,7 @@ class Choice:
     time: StepTime | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The estimated requirements of a run.
 
     Attributes:
@@ -322,7 +317,7 @@ def plan(
     updates = config.total_steps if config.epochs is None else None
     whole = Plan(config, row, devices, num_classes, utilization, updates, ())
     choices = tuple(_choice(whole, model, again, accumulation_steps) for again in (False, True))
-    return dataclasses.replace(whole, choices=choices)
+    return whole._replace(choices=choices)
 
 
 def _planned_model(config, num_classes):

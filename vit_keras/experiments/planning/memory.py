@@ -9,7 +9,6 @@ again: torch works like this, and so does JAX on accelerators. XLA's program for
 differently, and reports its own memory (`compiled_memory`).
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -109,8 +108,7 @@ def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
             yield row._replace(gradients=0 if number else gradients)
 
 
-@dataclasses.dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes on each device at the peak of a training step.
 
     Attributes:
@@ -192,7 +190,7 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
         gradients += row.gradients if holds else 0
     gradients = gradients if holds else max(row.gradients for row in rows)
     step = {"copies": copies, "activations": activations, "gradients": gradients}
-    return dataclasses.replace(state, **step, step=copies + peak)
+    return state._replace(**step, step=copies + peak)
 
 
 def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
@@ -226,7 +224,7 @@ def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
     sizes = compiled_step(model, state.images).memory_analysis()
     results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     taken = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + results
-    return dataclasses.replace(state, step=taken - state.state - state.batch)
+    return state._replace(step=taken - state.state - state.batch)
 
 
 def _state(model, config, devices) -> Memory:
