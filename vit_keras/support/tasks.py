@@ -43,7 +43,6 @@ KINDS = {
 # The kinds that a field of a `Task` belongs to.
 FIELDS = {"thresholds": ("labels", "boxes"), "mean": ("numbers",), "std": ("numbers",)}
 VOID = 255  # the value of a mask's pixels without a class
-LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 
 # The names of figures in reports, where they differ from the keys.
 NAMES = {

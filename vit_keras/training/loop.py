@@ -6,7 +6,6 @@ TensorBoard's files and the callbacks of MLflow and W&B get each epoch's row too
 import dataclasses
 import io
 import json
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -265,25 +264,30 @@ class TensorBoard:
     """
 
     def __init__(self, run: Run, model: keras.Model, validation, batch=None):
-        self.every = run.config.watch_every
-        folder = run.folder / "tensorboard"
-        self.train, self.held_out = (EventFile(folder / name) for name in ("train", "validation"))
+        self.every, self.files = run.config.watch_every, {}
+        for name in ("train", "validation"):
+            (folder := run.folder / "tensorboard" / name).mkdir(parents=True, exist_ok=True)
+            self.files[name] = folder / f"events.out.tfevents.{time.time():017.6f}"
+            self._append(name, file_version="brain.Event:2")
         if self.every:
             self.maps, self.grid = attention_maps(model), patch_grid(model)
             self.pictures = np.array(next(iter(validation))[0][:PICTURES])
         if batch is not None:
             images = keras.tree.flatten(batch)[0][:PICTURES]
             images = to_unit(images if len(images.shape) == 4 else images[:, 0])
-            self.train.write_images(0, "augmented", images)
+            self._write_images(0, "augmented", images)
 
     def write(self, rows: list[dict[str, float]]) -> None:
         """Writes the last row and, if it is due, the attention."""
-        row = dict(rows[-1])
-        step = int(row.pop("step"))
-        held_out = {name[4:]: value for name, value in row.items() if name.startswith("val_")}
-        trained = {name: value for name, value in row.items() if not name.startswith("val_")}
-        self.train.write_numbers(step, trained)
-        self.held_out.write_numbers(step, held_out)
+        step = int(rows[-1]["step"])
+        values: dict[str, list] = {"train": [], "validation": []}
+        for name, value in rows[-1].items():
+            tag = name.removeprefix("val_")
+            if name != "step":
+                of = values["train" if tag == name else "validation"]
+                of.append({"tag": tag, "simple_value": value})
+        for name, numbers in values.items():
+            self._append(name, step=step, summary={"value": numbers})
         if self.every and len(rows) % self.every == 0:
             maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
             heat = attention_rollout(maps)[:, 0]  # the first token represents the image
@@ -291,26 +295,9 @@ class TensorBoard:
             heat, size = to_unit(heat.reshape(-1, *self.grid, 1)), self.pictures.shape[1:3]
             heat = keras.ops.image.resize(heat, size, data_format="channels_last")
             images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
-            self.train.write_images(step, "attention", images)
+            self._write_images(step, "attention", images)
 
-
-class EventFile:
-    """A new event file in a folder, which TensorBoard reads.
-
-    TensorBoard's own `EventFileWriter` imports TensorFlow if it is installed.
-    """
-
-    def __init__(self, folder: pathlib.Path):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"events.out.tfevents.{time.time():017.6f}"
-        self._write(file_version="brain.Event:2")
-
-    def write_numbers(self, step: int, numbers: dict[str, float]) -> None:
-        """Writes numbers under their names."""
-        values = [{"tag": name, "simple_value": value} for name, value in numbers.items()]
-        self._write(step=step, summary={"value": values})
-
-    def write_images(self, step: int, tag: str, images: np.ndarray) -> None:
+    def _write_images(self, step, tag, images):
         """Writes images `(B, H, W, C)` in [0, 1], with three channels or one."""
         height, width, channels = images.shape[1:]
         sizes = {"height": height, "width": width, "colorspace": channels}
@@ -318,13 +305,14 @@ class EventFile:
             {"tag": f"{tag}/{i}", "image": {**sizes, "encoded_image_string": _png(pixels)}}
             for i, pixels in enumerate(to_uint8(255 * images))
         ]
-        self._write(step=step, summary={"value": values})
+        self._append("train", step=step, summary={"value": values})
 
-    def _write(self, **fields):
+    def _append(self, name, **fields):
+        """Appends an event. TensorBoard's `EventFileWriter` imports TensorFlow if installed."""
         events = extras.require("tensorboard.compat.proto.event_pb2")
         records = extras.require("tensorboard.summary.writer.record_writer")
         event = events.Event(wall_time=time.time(), **fields)
-        with open(self.path, "ab") as file:
+        with open(self.files[name], "ab") as file:
             records.RecordWriter(file).write(event.SerializeToString())
 
 

@@ -298,45 +298,6 @@ class SetPrediction(Configured, keras.losses.Loss):
         return ops.stop_gradient(costs)
 
 
-def _of_classes(config, task, **remedies):
-    if config.balance == "weights":  # all classes get the same total, and images 1 on average
-        remedies["weights"] = [1 / (len(task.shares) * share) for share in task.shares]
-    smoothing = {"label_smoothing": config.label_smoothing}
-    if not remedies:
-        return keras.losses.CategoricalCrossentropy(from_logits=True, **smoothing)
-    return RareClassCrossentropy(**smoothing, **remedies)
-
-
-def _sigmoid(config, task, gamma=0.0):
-    weights = None
-    if config.balance == "weights":  # positives and negatives get the same total weight
-        weights = [(1 - share) / share for share in task.shares]
-    return SigmoidCrossentropy(gamma, weights)
-
-
-def _focal(config, task):
-    if task.kind == "labels":
-        return _sigmoid(config, task, config.focal_gamma)
-    return _of_classes(config, task, gamma=config.focal_gamma)
-
-
-def _logit_adjusted(config, task):
-    return _of_classes(config, task, log_shares=[math.log(share) for share in task.shares])
-
-
-LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
-    "softmax": _of_classes,
-    "sigmoid": _sigmoid,
-    "focal": _focal,
-    "logit_adjusted": _logit_adjusted,
-    "mse": lambda config, task: RegressionLoss("mse"),
-    "mae": lambda config, task: RegressionLoss("mae"),
-    "huber": lambda config, task: RegressionLoss("huber"),
-    "pixels": lambda config, task: PixelCrossentropy(),
-    "set": lambda config, task: SetPrediction(),
-}
-
-
 EPSILON = 1e-6  # added to variances and to squared norms
 
 
@@ -483,7 +444,29 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
         if config.pretext.predicts_colors:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
-    loss = LOSSES[config.loss or task.row.losses[0]](config, task)
+    loss = _loss_of_labels(config, task)
     if not distill.teacher:
         return loss
     return Distillation(loss, distill.kind, distill.weight, distill.temperature)
+
+
+def _loss_of_labels(config, task):
+    name, is_weighted = config.loss or task.row.losses[0], config.balance == "weights"
+    if name in ERRORS:
+        return RegressionLoss(name)
+    if name in ("pixels", "set"):
+        return PixelCrossentropy() if name == "pixels" else SetPrediction()
+    focus = {"gamma": config.focal_gamma} if name == "focal" else {}
+    if name == "sigmoid" or task.kind == "labels":
+        # Positives and negatives get the same total weight.
+        weights = [(1 - share) / share for share in task.shares] if is_weighted else None
+        return SigmoidCrossentropy(positive_weights=weights, **focus)
+    remedies: dict[str, Any] = focus
+    if is_weighted:  # all classes get the same total, and images 1 on average
+        remedies["weights"] = [1 / (len(task.shares) * share) for share in task.shares]
+    if name == "logit_adjusted":
+        remedies["log_shares"] = [math.log(share) for share in task.shares]
+    smoothing = {"label_smoothing": config.label_smoothing}
+    if not remedies:
+        return keras.losses.CategoricalCrossentropy(from_logits=True, **smoothing)
+    return RareClassCrossentropy(**smoothing, **remedies)

@@ -352,6 +352,7 @@ def _check(config, device, devices, utilization):
 
 def _choice(whole, model, rematerialize, steps) -> Choice:
     config, device, devices = whole.config, whole.device, whole.devices
+    dtype = config.model.dtype
     for layer in model.layers:
         if isinstance(layer, EncoderBlock):
             layer.rematerialize = rematerialize
@@ -370,25 +371,15 @@ def _choice(whole, model, rematerialize, steps) -> Choice:
         if memory.total <= device.memory:
             break
     messages = communication(model, config, devices)
-    operations, fits = device_flops(model, config, devices), memory.total <= device.memory
-    time = _step_time(whole, model, memory, messages, operations, count)
+    operations = device_flops(model, config, devices)
+    rate, time = device.flops_float32 if dtype == "float32" else device.flops, None
+    if rate is not None:
+        # Activations, gradients and the state are written and read once; kernels are read in the
+        # forward and the backward pass.
+        kernels = memories.ITEMSIZE[dtype] * model.count_params()
+        moved = 2 * (count * (memory.activations + kernels + memory.gradients) + memory.state)
+        seconds = messages.seconds(devices, device)
+        products = operations / (rate * whole.utilization)
+        time = StepTime(products, moved / device.bandwidth, seconds)
+    fits = memory.total <= device.memory
     return Choice(rematerialize, count, memory, fits, messages, operations, time)
-
-
-def _step_time(whole, model, memory, messages, operations, divisions) -> StepTime | None:
-    """Returns the time of an update, or None for a device with unknown rates.
-
-    Activations, gradients and the state are written and read once; kernels are read in the forward
-    and the backward pass.
-    """
-    device, dtype = whole.device, whole.config.model.dtype
-    rate = device.flops_float32 if dtype == "float32" else device.flops
-    if rate is None:
-        return None
-    kernels = memories.ITEMSIZE[dtype] * model.count_params()
-    moved = 2 * (divisions * (memory.activations + kernels + memory.gradients) + memory.state)
-    return StepTime(
-        products=operations / (rate * whole.utilization),
-        memory=moved / device.bandwidth,
-        messages=messages.seconds(whole.devices, device),
-    )
