@@ -13,8 +13,9 @@ import pytest
 from tests.helpers import assert_close, to_numpy
 from tests.training import small
 from vit_keras.data.batches import Batches
-from vit_keras.runs import NonFinite, best_row
+from vit_keras.runs import NonFinite, best_row, open_run
 from vit_keras.training import callbacks, checkpoints
+from vit_keras.training.loop import train
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
@@ -163,6 +164,18 @@ def test_the_average_is_evaluated_and_kept(straight):
     assert rows[-1]["val_accuracy"] == pytest.approx(right.mean())
     norm = np.sqrt(sum((w.astype("float64") ** 2).sum() for w in raw))
     assert_close(rows[-1]["weight_norm"], norm)
+
+
+def test_callbacks_of_an_evaluation_see_the_average(tmp_path):
+    """A few-shot evaluation judges the weights that the run would save."""
+    kernels = []
+    keep = lambda *_, **__: kernels.append(to_numpy(model.get_layer("head").kernel))
+    note = keras.callbacks.LambdaCallback(on_test_batch_begin=keep, on_test_end=keep)
+    config = small.small_config(tmp_path, total_steps=4, optimizer={"ema_decay": 0.8})
+    model, run = small.small_model(config), open_run(config)
+    train(model, run, small.small_batches(config), small.held_out(), more_callbacks=[note])
+    for kernel in kernels:
+        np.testing.assert_array_equal(kernel, to_numpy(model.get_layer("head").kernel))
 
 
 def test_several_updates_in_one_execution(tmp_path, straight):

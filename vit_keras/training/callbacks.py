@@ -203,8 +203,8 @@ class RunCallbacks(keras.callbacks.CallbackList):
 
     def on_test_end(self, logs=None):
         self._restore_generator()
+        super().on_test_end(logs)  # of the average, as in the evaluation
         put_back(self.model, self.weights)
-        super().on_test_end(logs)
         self.evaluation_seconds += time.perf_counter() - self.paused
         if self.model.stop_evaluating:
             self.topology.write_replicas(self.model.metrics_variables, self.sums)
