@@ -148,7 +148,7 @@ def train(folder, *options):
     """Writes the model that a run of no updates starts from; returns the blocks and the address."""
     run(["train", *NO_UPDATES, "--model.weights", ADDRESS, *options])
     (model,) = folder.rglob("model.keras")
-    recorded = runs.recorded_config(model.parent).model.weights
+    recorded = runs.find_run(model.parent).config.model.weights
     return blocks(vit_keras.open(model)), recorded
 
 

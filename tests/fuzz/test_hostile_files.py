@@ -19,7 +19,7 @@ from tests.fuzz.subjects import SUBJECTS, made
 from vit_keras import weights
 from vit_keras.config import UsageError, read_config
 from vit_keras.models import VisionTransformer
-from vit_keras.runs import recorded_config
+from vit_keras.runs import run_of
 from vit_keras.weights.containers import h5_names
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]
@@ -89,7 +89,7 @@ def test_wrong_configurations_are_usage_errors(tmp_path):
     for read, place, content, message in (
         (read_config, path, section, "Give a field of `pretext.dino`"),
         (read_config, path, deep, "more than 20 levels"),  # minutes of PyYAML
-        (recorded_config, tmp_path, deep, "more than 20 levels.* Restore it, or begin another"),
+        (run_of, tmp_path, deep, "more than 20 levels.* Restore it, or begin another"),
     ):
         path.write_bytes(content)
         with pytest.raises(UsageError, match=f"config.yaml' .*{message}"):

@@ -112,8 +112,8 @@ def open_run(config: Config) -> Run:
     folder = folder_of(config)
     _check_folder(folder)
     run = Run(folder, config)
-    if recorded := recorded_config(folder):
-        _check_same(run, recorded)
+    if begun := run_of(folder, complete=False):
+        _check_same(run, begun.config)
         choices = run.environment.get("kernels", {})
     else:
         choices = _measure() if config.kernels == "measured" else {}
@@ -136,36 +136,32 @@ def _check_folder(folder):
         )
 
 
-def recorded_config(folder: pathlib.Path) -> Config | None:
-    """Returns the configuration of the run in `folder`, if any; raises ValueError if damaged."""
-    if not (file := folder / "config.yaml").exists():
-        return None
-    try:
-        return read_config(file)
-    except ValueError as error:
-        raise UsageError(f"{error}. {RESTORE}") from error
-
-
-def find_run(folder: str | os.PathLike, complete: bool = True) -> Run:
-    """Opens the run in `folder`, which must have ended if it is to be `complete`.
+def run_of(path: str | os.PathLike, complete: bool = True) -> Run | None:
+    """Opens the run in a folder; None for another folder, or for a file.
 
     Raises:
-        FileNotFoundError: There is no run in the folder, or it has no model yet.
+        FileNotFoundError: The run has no model yet, although it must be `complete`.
+        ValueError: Its configuration is damaged.
     """
-    if (config := recorded_config(folder := pathlib.Path(folder))) is None:
-        raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml")
-    run = Run(folder, config)
+    if not (file := pathlib.Path(path, "config.yaml")).exists():
+        return None
+    try:
+        run = Run(file.parent, read_config(file))
+    except ValueError as error:
+        raise UsageError(f"{error}. {RESTORE}") from error
     if complete and not run.model_file.is_file():
         raise FileNotFoundError(
-            f"The run in {str(folder)!r} has no model.keras yet. To continue it, repeat "
+            f"The run in {str(path)!r} has no model.keras yet. To continue it, repeat "
             "the command that began it. If model.keras is not a file, delete it first"
         )
     return run
 
 
-def run_of(path: str | os.PathLike) -> Run | None:
-    """Opens the complete run in a folder; None for a checkpoint. See `find_run`."""
-    return find_run(path) if os.path.isfile(os.path.join(path, "config.yaml")) else None
+def find_run(folder: str | os.PathLike, complete: bool = True) -> Run:
+    """Does what `run_of` does, but raises FileNotFoundError instead of returning None."""
+    if run := run_of(folder, complete):
+        return run
+    raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml")
 
 
 def find_weights(weights: str, variant: str | None, option: str = "model.weights") -> str:
