@@ -155,51 +155,6 @@ def unread(names: Iterable[str]) -> Link:
     return Link(tuple(names), (), lambda *x: (), lambda: ())
 
 
-def arranged(theirs: str, ours: str, pattern: str, **sizes: int) -> Link:
-    """Links one tensor whose axes are split and rearranged, in the notation of einops.
-
-    Args:
-        theirs: The name of the tensor.
-        ours: The path of the variable.
-        pattern: The axes in the file and in the model, such as "(h d) w -> w h d".
-        **sizes: The sizes of axes in parentheses. Each pair of parentheses may lack one size.
-    """
-    left, right = pattern.split(" -> ")
-    groups = [(inner or axis).split() for inner, axis in re.findall(r"\(([^)]*)\)|(\w+)", left)]
-    names = [axis for group in groups for axis in group]
-    order = [names.index(axis) for axis in right.split()]
-
-    def read(x):
-        held: dict[str, int] = {}
-        for group, size in zip(groups, x.shape):
-            others = math.prod(sizes.get(axis, 1) for axis in group)
-            held |= {axis: sizes.get(axis, size // others) for axis in group}
-        return x.reshape([held[axis] for axis in names]).transpose(order)
-
-    def write(x):
-        x = x.transpose(np.argsort(order))
-        held = dict(zip(names, x.shape))
-        return x.reshape([math.prod(held[axis] for axis in group) for group in groups])
-
-    return single(theirs, ours, read, write)
-
-
-def stacked(theirs: str, links: list[Link], sizes: list[int], axis: int) -> Link:
-    """Links one tensor that stacks those of several links, with `sizes` along an axis."""
-    ends = np.cumsum(sizes)[:-1]
-
-    def read(x):
-        pieces = zip(links, np.split(x, ends, axis))
-        return tuple(value for part, piece in pieces for value in part.read(piece))
-
-    def write(*arrays):
-        left = iter(arrays)
-        pieces = [part.write(*itertools.islice(left, len(part.ours))) for part in links]
-        return (np.concatenate([piece for (piece,) in pieces], axis),)
-
-    return Link((theirs,), tuple(path for part in links for path in part.ours), read, write)
-
-
 LAYER_SCALE = 1e-5  # the initial value, which files do not give
 ENDS = ("", "weight", ".weight", "/0")  # of tensors' names behind those in a row
 
@@ -306,7 +261,7 @@ class TensorNames(types.SimpleNamespace):
             if ours == base.RELATIVE and names.relative:
                 tables = [f"{prefix}{names.relative}", *filter(None, [names.shared_relative])]
                 kept = tables[:1] if held is None else [name for name in tables if name in held]
-                links.append(_sum(tuple(kept or tables), path))
+                links.append(_sum(kept or tables, path))
             elif theirs:
                 tensors.setdefault(f"{prefix}{theirs}", []).append(path)
         return links + [_tensor_link(arch, names, *item) for item in tensors.items()]
@@ -377,16 +332,6 @@ class TensorNames(types.SimpleNamespace):
         return ViTOptions(**options).changed()
 
 
-# PyTorch's axes and ours, by the ends of paths; the first one counts. Others are the same.
-PATTERNS = {
-    r"(embedding|conv\w*)/kernel": "o i y x -> y x i o",
-    r"(query|key|value)/kernel": "(h d) w -> w h d",
-    r"(query|key|value)/bias": "(h d) -> h d",
-    r"out/kernel": "w (h d) -> h d w",
-    r"kernel": "o i -> i o",
-}
-
-
 # What PyTorch calls the variables of a layer.
 LEAVES = pairs("kernel=weight bias=bias gamma=weight beta=bias scale=weight token_embedding=weight")
 PROJECTIONS = ("query", "key", "value")
@@ -417,7 +362,7 @@ def _names(arch, names: TensorNames) -> dict[str, str]:
 
 def _sum(theirs, path):
     """Links tensors to the variable that is their sum; writing gives each of them its values."""
-    return Link(theirs, (path,), lambda *x: (sum(x),), lambda x: (x,) * len(theirs))
+    return Link((*theirs,), (path,), lambda *x: (sum(x),), lambda x: (x,) * len(theirs))
 
 
 def _tensor_link(arch, names, theirs, paths):
@@ -429,10 +374,19 @@ def _tensor_link(arch, names, theirs, paths):
     if [path.split("/")[-2] for path in paths] == ["query", "value"]:  # the file has a 0 for keys
         zero = np.zeros(arch.hidden_size, "float32")
         links.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
-        paths.insert(1, paths[0])
-    sizes = {"kernel": arch.hidden_size, "bias": arch.hidden_size}
-    lengths = [arch.mlp_dim if "/MlpBlock" in p else sizes.get(p.split("/")[-1], 1) for p in paths]
-    return stacked(theirs, links, lengths, axis=1 if theirs == names.frequencies else 0)
+    size, axis = (1, 1) if theirs == names.frequencies else (arch.hidden_size, 0)
+    ends = np.cumsum([arch.mlp_dim if "/MlpBlock" in part.path else size for part in links])[:-1]
+
+    def read(x):
+        pieces = zip(links, np.split(x, ends, axis))
+        return tuple(value for part, piece in pieces for value in part.read(piece))
+
+    def write(*arrays):
+        held = dict(zip(paths, arrays))
+        pieces = [part.write(*(held[path] for path in part.ours)) for part in links]
+        return (np.concatenate([piece for (piece,) in pieces], axis),)
+
+    return Link((theirs,), tuple(paths), read, write)
 
 
 # The layers in which the channels of a head have a special order.
@@ -452,18 +406,32 @@ def _link(arch, names, theirs, path):
         is_first = theirs == names.positions
         link = _tokens(theirs, path, shapes[names.position_axes] if is_first else (1, 1, -1, width))
         return _reordered(arch, link) if names.registers_last else link
-    if path == "embedding/kernel" and names.linear_patches:
-        height, width = arch.patch_size
-        return arranged(theirs, path, "o (y x i) -> y x i o", y=height, x=width)
     if theirs == names.projection and names.projection_is_ours:
         return single(theirs, path)
     heads = (path.startswith(POOL) and arch.options.map_heads) or arch.num_heads
-    axes = next((axes for end, axes in PATTERNS.items() if re.search(f"{end}$", path)), None)
-    link = arranged(theirs, path, axes, h=heads) if axes else single(theirs, path)
+    link = single(theirs, path, *_layout(arch, layer, leaf, heads, names.linear_patches))
     if arch.options.rope is None or not path.startswith("encoderblock_") or layer not in ROTATED:
         return link
     order = base.LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
     return link.mapped(lambda x: x[..., order], lambda x: x[..., np.argsort(order)])
+
+
+def _layout(arch, layer, leaf, heads, linear_patches):
+    """Returns functions from PyTorch's layout, which is `(out, in)`, to ours and back."""
+    flat = lambda x: x.reshape(-1, x.shape[-1]).T
+    if layer in PROJECTIONS and leaf == "bias":
+        return lambda x: x.reshape(heads, -1), np.ravel
+    if leaf != "kernel":
+        return unchanged, unchanged
+    if layer in PROJECTIONS:  # (D, H, d)
+        return lambda x: x.T.reshape(x.shape[1], heads, -1), lambda x: x.reshape(len(x), -1).T
+    if layer == "out":  # (H, d, D)
+        return lambda x: x.T.reshape(heads, -1, len(x)), flat
+    if layer == "embedding" and linear_patches:  # (h, w, C, D)
+        return lambda x: x.T.reshape(*arch.patch_size, -1, len(x)), flat
+    if layer == "embedding" or layer.startswith("conv"):  # (D, C, h, w)
+        return lambda x: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1)
+    return np.transpose, np.transpose
 
 
 def _tokens(theirs, ours, shape):
