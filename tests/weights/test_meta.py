@@ -60,7 +60,7 @@ def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, name):
     path = tmp_path / ("model.pt" if source == "perception_encoder" else "model.pth")
     model, state = saved(rng, path, name)
     if name != "1":
-        assert choose(state, None, "model.pth")[0].name == source  # and not timm
+        assert choose(state, None, "model.pth", None, {})[0].name == source  # and not timm
     known = {} if source == "dinov3" else {"num_heads": 2}
     other = vit_keras.open(path, source, image_size=24, **known)
     assert_equal_weights(model, other)

@@ -43,7 +43,7 @@ OTHER_HEAD, BESIDE = "other head: ", "beside: "  # begin the names of what no fo
 
 
 def choose(
-    names, source: str | None, path: str, which: str | None = None, config: dict | None = None
+    names, source: str | None, path: str, which: str | None, config: dict
 ) -> tuple[Format, dict[str, str], list[str]]:
     """Chooses the format of a file, and one of the sets of weights in it.
 
@@ -64,7 +64,7 @@ def choose(
         ValueError: If the names match no format, or not the format `source`, if there is no set
             `which`, or if the set has a tensor twice.
     """
-    apart, model_type = is_part(config or {}), (config or {}).get("model_type")
+    apart, model_type = is_part(config), config.get("model_type")
     if source is not None:
         check_choice(source, FORMATS, "source")
     rows = [*FORMATS.values()] if source is None else [FORMATS[source]]
@@ -123,8 +123,7 @@ def _sets(plain, rows, named, path, apart):
     }
     sets: dict[str, Format] = {}
     for prefix in sorted(prefixes, key=lambda p: (-len(p) if apart else len(p), p)):
-        pairs = [(other, prefix) if apart else (prefix, other) for other in sets]
-        if any(long.startswith(short) for long, short in pairs):
+        if any(prefix.startswith(other) or other.startswith(prefix) for other in sets):
             continue
         held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
         # The name of a file, or of a tensor beside a set of weights, may reveal the format.

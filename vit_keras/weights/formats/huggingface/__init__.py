@@ -20,30 +20,20 @@ from vit_keras.support.checks import listed
 from vit_keras.support.resizing import resize_relative_table
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
-from vit_keras.weights.formats.base import (
-    GELUS,
-    LEARNED,
-    Format,
-    covered_positions,
-    pairs,
-    per_channel,
-)
+from vit_keras.weights.formats.base import GELUS, LEARNED, Format, covered_positions, per_channel
 from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, by_names, type_for
 from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
 # Other model types: those whose configurations have the image tower's as `vision_config`, and other
 # names for image towers.
+CLIPS = ("metaclip_2", "chinese_clip", "altclip")
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
+    **dict.fromkeys(("idefics_vision", *CLIPS), "clip_vision_model"),
+    **{f"{name}_vision_model": "clip_vision_model" for name in CLIPS},
+    **{f"{name}_vision": "siglip_vision_model" for name in ("idefics2", "idefics3", "smolvlm")},
     "vit_mae": "vit",
     "data2vec-vision": "beit",
-    **{
-        f"{name}{end}": "clip_vision_model"
-        for name in ("metaclip_2", "chinese_clip", "altclip")
-        for end in ("", "_vision_model")
-    },
-    "idefics_vision": "clip_vision_model",
-    **{f"{name}_vision": "siglip_vision_model" for name in ("idefics2", "idefics3", "smolvlm")},
 }
 # Their defaults, where these differ from those of the types.
 DEFAULTS: dict[str | None, dict[str, Any]] = {
@@ -63,16 +53,12 @@ def _tower_config(config):
     tower = config.get("vision_config")
     if not isinstance(tower, dict):
         return config
-    kept = {
-        key: value
-        for key, value in config.items()
-        if key.endswith(".json") or key in ("id2label", "problem_type")
-    }
+    outer = [key for key in config if key.endswith(".json") or key in ("id2label", "problem_type")]
     whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
     if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
         whole = part
     inner = config.get("vision_config_dict") or tower  # in old files
-    return {**inner, **kept, "model_type": whole}
+    return {**inner, **{key: config[key] for key in outer}, "model_type": whole}
 
 
 def _read_config(config, names):
@@ -104,7 +90,8 @@ GATES = ("silu", "swish")
 # By `Task.kind`; the pipeline computes probabilities accordingly.
 PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
 # Fields of a configuration, and the arguments of a model that they must equal.
-SIZES = pairs("hidden_size=hidden_size num_hidden_layers=num_layers intermediate_size=mlp_dim")
+SIZES = {"hidden_size": "hidden_size", "num_hidden_layers": "num_layers"}
+SIZES |= {"intermediate_size": "mlp_dim"}
 IMAGE_SIZES = {**SIZES, "num_channels": "channels", "patch_size": "patch_size"}
 
 

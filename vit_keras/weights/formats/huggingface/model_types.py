@@ -275,16 +275,12 @@ class Dinov3(ModelType, name="dinov3_vit"):
     )
     classes: Mapping = {("token", ""): "DINOv3ViTModel"}
     fields: Mapping = {
+        **COMMON,
+        **dict.fromkeys(("query_bias", "value_bias", "proj_bias", "mlp_bias"), True),
+        **dict.fromkeys(("key_bias", "use_gated_mlp"), False),
         "num_attention_heads": 6,
-        "hidden_act": "gelu",
         "layer_norm_eps": 1e-5,
         "rope_theta": 100.0,
-        "query_bias": True,
-        "key_bias": False,
-        "value_bias": True,
-        "proj_bias": True,
-        "mlp_bias": True,
-        "use_gated_mlp": False,
         "num_register_tokens": 0,
     }
     processor = "DINOv3ViTImageProcessor"

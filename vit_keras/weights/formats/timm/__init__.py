@@ -44,6 +44,9 @@ def _folds(arch):
     return arch.options.position_cover == "class" and arch.options.num_registers
 
 
+# The layout of queries and keys in heads, by `rope_rotate_half` and `rope_grid_indexing`.
+ROTARY = {(False, "ij"): "interleaved", (False, "xy"): "interleaved_columns_first"}
+ROTARY[True, "ij"] = "halves"
 POOLS = {"token": "token", "distilled": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
 ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
@@ -160,9 +163,8 @@ def _eva(arch):
         arguments["rope_grid_offset"] = rope.offset
         if kind == "cat" and (rope.reference is not None or is_pe):  # which has one
             arguments["ref_feat_shape"] = list(rope.reference or arch.grid)
-    referenced = rope is not None and rope.reference is not None
-    key = arch.layer_norm_epsilon == 1e-5, options.layer_scale is not None, referenced
-    return EVAS[key], arguments
+    is_scaled, referenced = options.layer_scale is not None, rope and rope.reference is not None
+    return EVAS[arch.layer_norm_epsilon == 1e-5, is_scaled, bool(referenced)], arguments
 
 
 def _rope_order(arch):
@@ -208,18 +210,15 @@ class Timm(Format):
             row = row.replaced(linear_patches=theirs.get("embed_proj_type", "linear") == "linear")
         if (rope := arch.options.rope) is not None:
             order = theirs if theirs["architecture"] else _rope_order(arch)
-            columns_first = order["rope_grid_indexing"] == "xy"
-            layout = "interleaved_columns_first" if columns_first else "interleaved"
-            layout = "halves" if order["rope_rotate_half"] else layout
-            row = row.replaced(rotary="interleaved" if rope.mixed else layout)
+            key = bool(order["rope_rotate_half"]), order["rope_grid_indexing"]
+            row = row.replaced(rotary="interleaved" if rope.mixed else ROTARY[key])
         if isinstance(arch, HybridArchitecture):
             row = row.replaced(others=_stem_layers(arch))
         others = []  # which come first, so that they fail before others are read
         has_bias = names is None or f"{row.head}.bias" in names
         if arch.num_classes is not None and has_bias and not arch.options.head_use_bias:
             name = f"{row.head}.bias"
-            rule = f"A head without bias can be read only from a file whose {name} is zero; build "
-            rule += "the model with head_use_bias=True"
+            rule = f"head_use_bias=False can be read only from a file whose {name} is zero"
             bias = constant(name, np.zeros(arch.num_classes), rule)
             read = lambda kernel, offset: (kernel.T, *bias.read(offset))
             write = lambda kernel: (kernel.T, *bias.write())
@@ -251,7 +250,8 @@ class Timm(Format):
                 f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
             )
         describe = {"Eva": _eva, "Beit": _beit}.get(timm_class(arch), _vision_transformer)
-        name, arguments = (_naflex if _is_for_any_grid(arch, numerics) else describe)(arch)
+        is_naflex = _is_for_any_grid(arch, numerics)
+        name, arguments = (_naflex if is_naflex else describe)(arch)
         pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
         source = {
             "input_size": [arch.channels, *arch.image_size],
@@ -261,9 +261,7 @@ class Timm(Format):
             "mean": per_channel(pixels.mean, arch.channels),
             "std": per_channel(pixels.std, arch.channels),
             "num_classes": arch.num_classes or 0,
-            "first_conv": "embeds.proj"
-            if name == architectures.NAFLEX_SIGLIP
-            else "patch_embed.proj",
+            "first_conv": NAFLEX["patches"] if is_naflex else PLAIN.patches,
             "classifier": ["head", "head_dist"] if "dist" in arch.prefix.names else "head",
         }
         config: dict[str, Any] = {

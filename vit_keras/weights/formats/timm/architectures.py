@@ -196,9 +196,7 @@ UNKNOWN = {
     r"patchify_channels_last=(False|0)": "patches whose channels come first",
     r"pos_embed_ar_preserving=(True|1)": "positions that are resized to a square and cropped",
     r"pos_embed_align_corners=(True|1)": "positions that are resized with aligned corners",
-    r"rope_grid_indexing=xy .*rope_rotate_half=(True|1) .*rope_type=(?!mixed)": (
-        "this order of channels"
-    ),
+    r"rope_grid_indexing=xy .*rope_rotate_half=(True|1) .*rope_type=(?!mixed)": "these pairs",
     r"rope_grid_offset=(?!0(\.0)? ).*rope_type=dinov3": "an offset of centered positions",
 }
 
