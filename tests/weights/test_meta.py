@@ -91,8 +91,9 @@ def test_timm_reads_dinov3_alike(rng, tmp_path, name, theirs, changes):
 def test_a_plain_file_of_dino_is_told_from_timms_by_its_name(rng, tmp_path):
     path = tmp_path / "dino_deitsmall16_pretrain.pth"
     _, state = saved(rng, path, "1")
-    assert choose(state, None, str(path))[0].name == "dino"
-    assert choose(state, None, str(tmp_path / "dino_" / "vit.pth"))[0].name == "timm"
+    assert choose(state, None, str(path), None, {})[0].name == "dino"
+    other = str(tmp_path / "dino_" / "vit.pth")
+    assert choose(state, None, other, None, {})[0].name == "timm"
     assert vit_keras.open(path, num_heads=2).resizing.positions == "bicubic_offset"
 
 

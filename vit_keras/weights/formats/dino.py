@@ -48,10 +48,9 @@ class Dino(Format):
         return self.admits(names) and any(name in names for name in ONLY_HERE)
 
     def links(self, arch, names, config):
-        result = super().links(arch, names, config)
-        if names is None and arch.options.layer_scale is not None:  # DINO has none
-            result.append(constant(MASK_TOKEN, np.zeros((1, arch.hidden_size))))
-        return result
+        blank = names is None and arch.options.layer_scale is not None  # DINO has no mask token
+        mask = [constant(MASK_TOKEN, np.zeros((1, arch.hidden_size)))] if blank else []
+        return super().links(arch, names, config) + mask
 
     def infer(self, shapes, config):
         arguments = DINO.sizes(shapes, "token")

@@ -374,7 +374,8 @@ def _tensor_link(arch, names, theirs, paths):
     if [path.split("/")[-2] for path in paths] == ["query", "value"]:  # the file has a 0 for keys
         zero = np.zeros(arch.hidden_size, "float32")
         links.insert(1, Link((), (), lambda x: (), lambda: (zero,)))
-    size, axis = (1, 1) if theirs == names.frequencies else (arch.hidden_size, 0)
+    axis = 1 if theirs == names.frequencies else 0
+    size = arch.hidden_size if paths[0].endswith(("kernel", "bias")) else 1
     ends = np.cumsum([arch.mlp_dim if "/MlpBlock" in part.path else size for part in links])[:-1]
 
     def read(x):

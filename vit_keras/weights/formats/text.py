@@ -152,15 +152,14 @@ def open_clip_text(config: dict) -> dict[str, Any] | None:
     return config.get(open_clip.CONFIG, {}).get("model_cfg", {}).get("text_cfg")
 
 
-class TextTower(Format):
-    ignored: tuple[str, ...] = ("logit_scale", "logit_bias")
+LOGITS = ("logit_scale", "logit_bias")
+
+
+class TransformersText(Format):
     architecture = TextArchitecture
-
-
-class TransformersText(TextTower):
     tensors = TRANSFORMERS
     marks = ("embeddings.token_embedding.weight",)
-    ignored = (*TextTower.ignored, "embeddings.position_ids")
+    ignored = (*LOGITS, "embeddings.position_ids")
 
     def infer(self, shapes, config):
         fields, is_clip = text_config(config), "eos_token_id" in KINDS[kind_of(config)][1]
@@ -169,12 +168,10 @@ class TransformersText(TextTower):
         projection = "projection_dim" if is_clip else "projection_size"
         expected = {field: sizes[name] for field, name in SIZES.items()}
         expected[projection] = sizes["projection_dim"]
-        faults = hf.faults_of(fields, expected)
-        end = fields["eos_token_id"] if is_clip else None
+        end, faults = fields["eos_token_id"] if is_clip else None, []
         if is_clip and type(end) is not int:
-            faults.append(f"eos_token_id is {end} instead of one whole number")
-        if faults:
-            raise ValueError(f"A text tower must match config.json. Received: {'; '.join(faults)}")
+            faults = [f"eos_token_id is {end} instead of one whole number"]
+        hf.check_fields(fields, expected, faults)
         largest = config["model_type"] == "clip" and end == OPENAIS_END
         return sizes | {
             "num_heads": fields["num_attention_heads"],
@@ -186,10 +183,11 @@ class TransformersText(TextTower):
         }
 
 
-class OpenClipText(TextTower):
+class OpenClipText(Format):
+    architecture = TextArchitecture
     tensors = OPEN_CLIP
     marks = ("token_embedding.weight",)
-    ignored = (*TextTower.ignored, "attn_mask", "input_resolution", "context_length", "vocab_size")
+    ignored = (*LOGITS, "attn_mask", "input_resolution", "context_length", "vocab_size")
 
     def infer(self, shapes, config):
         content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
@@ -209,10 +207,8 @@ class OpenClipText(TextTower):
 
 
 # By the image tower's format: the text tower's format, its prefix, and the image tower's prefix.
+_OPEN_CLIP = (OpenClipText("text tower of OpenCLIP"), "text.", "visual.")
 TEXT_FORMATS: dict[str, tuple[Format, str, str]] = {
     "huggingface": (TransformersText("text tower of transformers"), "text_model.", "vision_model."),
-    **dict.fromkeys(
-        ("open_clip", "open_clip_timm"),
-        (OpenClipText("text tower of OpenCLIP"), "text.", "visual."),
-    ),
+    **dict.fromkeys(("open_clip", "open_clip_timm"), _OPEN_CLIP),
 }

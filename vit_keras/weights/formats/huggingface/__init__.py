@@ -102,29 +102,35 @@ def gelu_of(fields: dict) -> Any:
     return GELUS.get(activation, "exact")
 
 
-def faults_of(fields: dict, expected: dict[str, Any]) -> list[str]:
-    """Describes the fields of a configuration that contradict those `expected` from tensors."""
-    return [
+def check_fields(fields: dict, expected: dict[str, Any], faults: Sequence[str] = ()) -> None:
+    """Raises ValueError with a line for each field that contradicts the `expected` one.
+
+    Args:
+        fields: The configuration.
+        expected: The fields that follow from the tensors.
+        faults: Lines about what else is wrong.
+    """
+    wrong = [
         f"{field} is {fields[field]} in config.json, {value} in the tensors"
         for field, value in expected.items()
         if fields.get(field) not in (None, value)
     ]
+    if lines := [*wrong, *faults]:
+        raise ValueError(
+            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(lines)
+        )
 
 
-def _check_fields(fields, arguments, row):
-    """Raises ValueError with a line for each field of a configuration that tensors contradict."""
+def _check_design(fields, arguments, row):
+    """Checks the fields of an image tower's configuration and its number of labels."""
     patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
     held = {**LEARNED, **vars(ViTOptions.among(arguments)), **arguments}
     expected = {field: held[name] for field, name in IMAGE_SIZES.items()} | row.derived(held)
-    faults = faults_of({**fields, **patch}, expected)
-    labels, classes = len(fields.get("id2label", ())), arguments["num_classes"]
+    labels, classes, faults = len(fields.get("id2label", ())), held["num_classes"], []
     has_classes = held["head_use_bias"] and not str(held["boxes"]).startswith("texts")
     if has_classes and labels and classes and labels != classes:
-        faults.append(f"id2label names {labels} classes, but the tensors have {classes}")
-    if faults:
-        raise ValueError(
-            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(faults)
-        )
+        faults = [f"id2label names {labels} classes, but the tensors have {classes}"]
+    check_fields({**fields, **patch}, expected, faults)
 
 
 def written_sizes(arch, names: dict[str, str]) -> dict[str, Any]:
@@ -179,7 +185,7 @@ def labels_of(names: Sequence[str], kind: str) -> dict:
 
 
 PROCESSOR = "preprocessor_config.json"
-RESAMPLE = {2: "bilinear", 3: "bicubic"}  # by Pillow's numbers
+RESAMPLE: dict[int, Any] = {2: "bilinear", 3: "bicubic"}  # by Pillow's numbers
 # The defaults of each class, for missing fields: colors, resample, size and the size of a crop.
 PROCESSORS: dict[str, tuple[dict[str, Any], int, int, int | None]] = {
     "ViTImageProcessor": (HALF, 2, 224, None),
@@ -209,7 +215,7 @@ def _read_processor(settings, processor):
     name = re.sub("(FeatureExtractor|ImageProcessor)(Fast|Pil)?$", "ImageProcessor", name)
     name = name if name in PROCESSORS else processor
     colors, resample, size, crop = PROCESSORS[name]
-    fields = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+    fields: dict[str, Any] = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
     fields |= {f"image_{key}": values for key, values in colors.items()}
     fields |= {"resample": resample, "size": size, "do_center_crop": crop, "crop_size": crop or 224}
     fields |= {key: value for key, value in settings.items() if value is not None}
@@ -404,7 +410,7 @@ class HuggingFace(Format):
         if arguments["num_classes"] is not None:
             arguments["representation_size"] = None  # a pooler beside a classifier has no effect
         if "model_type" in fields:
-            _check_fields(fields, arguments, row)
+            _check_design(fields, arguments, row)
             if arguments["representation_size"] is not None:  # `pre_logits` has tanh
                 check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
             arguments["num_heads"] = fields["num_attention_heads"]

@@ -109,7 +109,7 @@ def names_for(arch) -> TensorNames:
 # Every row whose pattern matches a name counts; later rows override earlier ones.
 # `norm_eps` stands for the epsilon in `norm_layer`, which JSON cannot hold.
 # `pools_all` and `resizing` stand for what its code computes.
-ANTIALIASED, HALF_PIXEL = ["bicubic_antialias"] * 2, ["bilinear_half_pixel"] * 2
+RESIZING = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
 DEFAULTS: dict[str, Any] = {
     "global_pool": "token",
     "act_layer": "gelu",
@@ -124,7 +124,7 @@ DEFAULTS: dict[str, Any] = {
     "rope_grid_indexing": "ij",
     "rope_rotate_half": False,
     "pools_all": False,
-    "resizing": Resizing(*ANTIALIASED, crops=True),
+    "resizing": RESIZING,
 }
 ROPE = {"use_rot_pos_emb": True}
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -161,12 +161,9 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
     (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
     # The rules for other sizes.
-    (r"^beit(v2)?_", {"resizing": Resizing(*ANTIALIASED, biases="bilinear_geometric", crops=True)}),
-    (r"flexi|radio", {"resizing": Resizing(*HALF_PIXEL, crops=True)}),
-    (
-        r"(base|huge)_patch16_radio_v3",
-        {"resizing": Resizing("bilinear", HALF_PIXEL[1], crops=True)},
-    ),
+    (r"^beit(v2)?_", {"resizing": dataclasses.replace(RESIZING, biases="bilinear_geometric")}),
+    (r"flexi|radio", {"resizing": Resizing("bilinear_half_pixel", crops=True)}),
+    (r"(base|huge)_patch16_radio_v3", {"resizing": Resizing("bilinear", crops=True)}),
     # The number of heads.
     (r"_base(_|$)", {"num_heads": 12}),
     (r"_base_patch16_gap_", {"num_heads": 16}),
