@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import variants
-from vit_keras.layers.common import Prefix, ViTOptions
+from vit_keras.layers.common import Prefix, ViTOptions, changed_options
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 
 Shapes = dict[str, tuple[int, ...]]
@@ -112,13 +112,12 @@ def covered_positions(
         if extra is None:
             return {}
         image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
-    cover = next((name for name, count in slots.items() if count == extra), "all")
-    changed: dict[str, Any] = {"image_size": tuple(image_size)}
-    if prefix.positions(cover) != prefix.count:
-        changed["position_cover"] = cover
-    if any(side % patch for side, patch in zip(image_size, patch_size)):
-        changed["crop_to_patches"] = True
-    return changed
+    cover = "all"
+    if extra not in (None, prefix.count):
+        cover = next(name for name, count in slots.items() if count == extra)
+    crops = any(side % patch for side, patch in zip(image_size, patch_size))
+    changes = {"position_cover": cover, "crop_to_patches": crops}
+    return {"image_size": tuple(image_size), **changed_options(changes)}
 
 
 def count_blocks(names, prefix: str) -> int:

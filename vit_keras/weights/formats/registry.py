@@ -1,6 +1,5 @@
 """The table of formats, the detection of a file's format, and the check that a format fits."""
 
-import bisect
 import dataclasses
 import itertools
 import os
@@ -71,15 +70,15 @@ def choose(
     plain = sorted((WRAPPED.sub("", name), name) for name in names)
     sets = _sets(plain, rows, bool(source), path, apart)
     if not sets:
+        kind = "no known format" if source is None else f"a format other than {source!r}"
+        said = f", and config.json says model_type={model_type!r}" if model_type else ""
         raise ValueError(
-            f"{path!r} holds tensors of "
-            f"{'no known format' if source is None else f'a format other than {source!r}'}: the "
-            f"first names are {', '.join(sorted(names)[:5]) or 'nothing'}"
-            f"{f', and config.json says model_type={model_type!r}' if model_type else ''}. "
+            f"{path!r} holds tensors of {kind}: the first names are "
+            f"{', '.join(sorted(names)[:5]) or 'nothing'}{said}. "
             f"Formats are {', '.join(map(repr, FORMATS))}"
         )
     prefix, others, remarks = _one_of(list(sets), which, path)
-    row, inside = sets[prefix], _below(plain, prefix)
+    row, inside = sets[prefix], [pair for pair in plain if pair[0].startswith(prefix)]
     spelled = {row.canonical(name[len(prefix) :]): old for name, old in inside}
     if len(spelled) < len(inside):
         twice = sorted({old for _, old in inside} - {*spelled.values()})
@@ -93,12 +92,6 @@ def choose(
     remarks += _take_head(row, spelled, beside)
     spelled |= {f"{BESIDE}{old}": old for old in beside.values()}
     return row, spelled, [f"{path!r} {remark}" for remark in remarks]
-
-
-def _below(plain, prefix):
-    """The slice of a sorted list whose names begin with a prefix."""
-    start = bisect.bisect_left(plain, (prefix,))
-    return plain[start : bisect.bisect_left(plain, (f"{prefix}\U0010ffff",))]
 
 
 def _relative(name, prefix):
@@ -125,16 +118,20 @@ def _sets(plain, rows, named, path, apart):
     for prefix in sorted(prefixes, key=lambda p: (-len(p) if apart else len(p), p)):
         if any(prefix.startswith(other) or other.startswith(prefix) for other in sets):
             continue
-        held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
-        # The name of a file, or of a tensor beside a set of weights, may reveal the format.
-        beside = [os.path.basename(path), *(_relative(k, prefix) for k, _ in plain if prefix)]
+        held = [name.removeprefix(prefix) for name, _ in plain if name.startswith(prefix)]
         for row in rows:
             names = {*map(row.canonical, held)}
-            is_told = named or any(re.match(row.file_names, name) for name in beside)
-            if row.detect(names) or (is_told and row.admits(names)):
+            told = row.admits(names) and (named or _tells(row, plain, prefix, path))
+            if told or row.detect(names):
                 sets[prefix] = row
                 break
     return sets
+
+
+def _tells(row, plain, prefix, path):
+    """Whether the name of a file, or of a tensor beside a set of weights, reveals the format."""
+    beside = (_relative(name, prefix) for name, _ in plain if prefix)
+    return any(re.match(row.file_names, name) for name in (os.path.basename(path), *beside))
 
 
 def _one_of(prefixes, which, path):
