@@ -43,7 +43,7 @@ def make_step(form: str, case: dict[str, Any]):
 
     machine.keep_memory()
     if form == "written_out":
-        backends.LENGTHS.clear()
+        backends.LONG = 10**9
     image_size, (width, heads, mlp_dim) = case["image_size"], SIZES[case["size"]]
     sizes = (width, case["num_layers"], heads, mlp_dim)
     windows = {name: case[name] for name in ("window_size", "global_blocks")}

@@ -7,7 +7,7 @@ version, written in `keras.ops`; `dispatch` replaces it where the table has a ro
     def linear(x, kernel, bias):
         return ops.matmul(x, kernel) + bias
 
-Some of these operations have several implementations, and which one is faster depends on the
+Some operations have several implementations on torch, and which one is faster depends on the
 machine. The choice is left to the program because implementations round differently:
 
     backends.measure() -> dict[str, dict[str, bool]]  times them in a second or two on CPUs
@@ -61,7 +61,7 @@ TABLE: dict[str, tuple[str, ...]] = {
     "predict_batches": ("torch_graphs", "jax", "tensorflow"),
     "placement": ("torch_graphs",),
     # choices
-    "measure": ("torch", "jax", "tensorflow"),
+    "measure": ("torch",),
     "check": ("torch",),
 }
 
@@ -91,19 +91,14 @@ def dispatch(operation: str) -> Callable[[Callable], Callable]:
     return lambda portable: lookup(operation, portable)
 
 
-# Whether sequences of at least this many tokens count as long.
-LONG_SEQUENCES = {"from_512": False, "from_1024": True}
-DEFAULTS = {
-    "jax": {"long_sequences": LONG_SEQUENCES},
-    "tensorflow": {"long_sequences": LONG_SEQUENCES},
-    "torch": {
-        # oneDNN's products instead of those of torch's default library: in float32, x w + b and its
-        # two gradients; in bfloat16, x w + b with the GELU that follows it.
-        "torch_products": {"float32": False, "bfloat16": False},
-        # Attention in bfloat16 as explicit products instead of torch's own kernel.
-        "torch_attention": {"written_out": False},
-    },
+TORCH_DEFAULTS = {
+    # oneDNN's products instead of those of torch's default library: in float32, x w + b and its two
+    # gradients; in bfloat16, x w + b with the GELU that follows it.
+    "torch_products": {"float32": False, "bfloat16": False},
+    # Attention in bfloat16 as explicit products instead of torch's own kernel.
+    "torch_attention": {"written_out": False},
 }
+DEFAULTS = TORCH_DEFAULTS if keras.backend.backend() == "torch" else {}
 _chosen: dict[str, dict[str, bool]] = {}
 
 
@@ -164,13 +159,12 @@ def chosen() -> dict[str, dict[str, bool]]:
 
 def in_use() -> dict[str, dict[str, bool]]:
     """All current options, in an object that `use` replaces; callers must not change it."""
-    return _chosen or DEFAULTS[keras.backend.backend()]
+    return _chosen or DEFAULTS
 
 
 def _with_defaults(choices):
     """New dictionaries of this backend's options: those in `choices`, and the defaults."""
-    defaults = DEFAULTS.get(keras.backend.backend(), {})
-    return {kernel: options | choices.get(kernel, {}) for kernel, options in defaults.items()}
+    return {kernel: options | choices.get(kernel, {}) for kernel, options in DEFAULTS.items()}
 
 
 GAIN = 1.05  # a smaller gain is noise
@@ -193,20 +187,13 @@ def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) 
 
 # Attention by explicit products keeps a number for each head and pair of tokens. On JAX's CPUs and
 # on TensorFlow, long sequences are computed in blocks of queries, and their other layers keep less.
+LONG = 1024  # tokens
 BLOCK = 256  # queries at a time, at most
-HEADS, WIDTH = 6, 64  # of the attention that is measured
-# Minimum lengths of long sequences, each with its option in the choices; None always applies.
-LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None}
 
 
 def is_long(*lengths: int | None) -> bool:
     """Whether attention between sequences of these lengths is computed block by block."""
-    options = in_use()["long_sequences"]
-    shortest = min(length or 0 for length in lengths)  # an unknown length counts as short
-    return any(
-        shortest >= length and (option is None or options[option])
-        for length, option in LENGTHS.items()
-    )
+    return min(length or 0 for length in lengths) >= LONG  # an unknown length counts as short
 
 
 def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
@@ -216,33 +203,6 @@ def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
     """
     count = -(-tokens // (most or BLOCK))
     return count, -(-tokens // count)
-
-
-def measure_lengths(blockwise: Callable, gradient_of: Callable) -> dict[str, dict[str, bool]]:
-    """For each minimum length, whether blocks, which save memory, take no more time.
-
-    If blocks pay off for some length, they pay off for longer ones, which are not measured.
-
-    Args:
-        blockwise: Attention in blocks.
-        gradient_of: Compiles the gradient of a function that maps tensors to one number.
-    """
-    options: dict[str, bool] = {}
-    for length, option in sorted(LENGTHS.items()):
-        if option is not None:
-            x = ops.reshape(ops.linspace(-3.0, 3.0, length * HEADS * WIDTH), (1, length, HEADS, -1))
-            new, old = (
-                gradient_of(lambda x, attend=attend: ops.sum(attend(x, x, x, WIDTH**-0.5)))
-                for attend in (blockwise, _written_out)
-            )
-            options[option] = any(options.values()) or not is_faster(old, new, [(x,)], rounds=3)
-    return {"long_sequences": options}
-
-
-def _written_out(query, key, value, scale):
-    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query * scale, key, value))
-    weights = ops.softmax(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))))
-    return ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
 
 
 def gelu(x):

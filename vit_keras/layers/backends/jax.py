@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import keras
 from keras import ops
 
-from vit_keras.layers import backends
 from vit_keras.layers.backends import divide, is_long
 
 
@@ -162,16 +161,6 @@ def _tokens(blocks, tokens):
     """`(groups, blocks, B, G, Q, d)` -> `(B, N, D)`."""
     x = jnp.transpose(blocks, (2, 1, 4, 0, 3, 5))
     return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
-
-
-def measure() -> dict[str, dict[str, bool]]:
-    """Whether blocks pay off for each minimum length; {} if models run on an accelerator."""
-    return backends.measure_lengths(blockwise, _gradient) if on_cpus() else {}
-
-
-def _gradient(function):
-    gradient = jax.jit(jax.grad(function))
-    return lambda x: gradient(x).block_until_ready()
 
 
 def train_layer_norm(x, gamma, beta, epsilon: float):

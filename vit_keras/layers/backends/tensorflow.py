@@ -245,14 +245,6 @@ def _tokens(blocks, tokens):
     return tf.reshape(blocks, (-1, blocks.shape[2]))[:tokens]
 
 
-def measure() -> dict[str, dict[str, bool]]:
-    """Whether blocks pay off for each minimum length; {} if models run on an accelerator."""
-    if tf.config.list_logical_devices("GPU"):
-        return {}
-    gradient_of = lambda function: tf.function(lambda x: gradients(function, [x]))
-    return backends.measure_lengths(blockwise, gradient_of)
-
-
 def predict_batches(model, batches) -> list | None:
     """The outputs of a model for batches of images, or None if Keras has to predict."""
     if model.distribute_strategy.num_replicas_in_sync > 1:
