@@ -161,8 +161,8 @@ def dataset_of(options: Options, trained: Any) -> tuple[str | None, "DataConfig"
     from vit_keras.config import DataConfig
 
     config = trained.config.data if trained else DataConfig()
-    given = {name: getattr(options, name) for name in ("data_dir", "label_columns")}
-    config = dataclasses.replace(config, **{name: x for name, x in given.items() if x})
+    changes = {name: getattr(options, name) for name in ("data_dir", "label_columns")}
+    config = dataclasses.replace(config, **{name: x for name, x in changes.items() if x})
     return options.dataset or (trained.config.dataset if trained else None), config
 
 
