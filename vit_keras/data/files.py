@@ -275,8 +275,7 @@ def _problems(path, roots, pictures, loose):
 
 def _linked(layout, split):
     """Returns the classes of each picture; the first of several links stands for all of them."""
-    first: dict[tuple[int, int], str] = {}
-    folders: dict[str, list[str]] = {}
+    first, folders = dict[tuple[int, int], str](), dict[str, list[str]]()
     order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
     for image, name in sorted(layout.images(split), key=order):
         if os.path.exists(image):  # not a broken link, which is unreadable

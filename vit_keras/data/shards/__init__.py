@@ -186,6 +186,8 @@ def expand_braces(pattern: str) -> list[str]:
 
 def _manifest(path) -> Manifest:
     """Reads `shards.json`; returns an empty manifest if there is none."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+        raise ValueError(f"{path!r} is not a file. {REMEDY}")
     end = LARGEST_JSON_BYTES + 1  # one byte more than is allowed, so that a larger file is refused
     try:
         data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
