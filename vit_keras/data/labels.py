@@ -35,15 +35,9 @@ def _standardized(label, task, outputs):
 
 
 def _name_labels(label, names):
-    """Describes labels, such as "cat, dog 30%"; some may be mixed."""
+    """Names labels, such as "cat" and "dog 30%"; some may be mixed."""
     shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
-    texts = [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
-    return ", ".join(texts) or "none"
-
-
-def _name_numbers(label, names):
-    texts = [f"{name} {value:.4g}" for name, value in zip(names, label) if not np.isnan(value)]
-    return ", ".join(texts) or "none"
+    return [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
 
 
 def _name_masks(label, names):
@@ -75,7 +69,7 @@ class LabelKind(NamedTuple):
             two arrays; a share of each label is held out.
         target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
             `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
-        text: Describes one picture's label, given the names of the outputs.
+        texts: Names what one picture's label holds, given the names of the outputs.
         least: The smallest number of outputs.
         unit: What the held-out share is taken from, for messages.
     """
@@ -84,7 +78,7 @@ class LabelKind(NamedTuple):
     strata: Callable[[np.ndarray], Sequence] = _rarest_label
     members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = _rarer_values
     target: Callable[[np.ndarray, Task, int], np.ndarray] = lambda label, task, outputs: label
-    text: Callable[[np.ndarray, Sequence[str]], str] = _name_labels
+    texts: Callable[[np.ndarray, Sequence[str]], list[str]] = _name_labels
     least: int = 1
     unit: str = "the pictures of each label"
 
@@ -95,7 +89,7 @@ LABEL_KINDS = {
         strata=lambda labels: labels.tolist(),
         members=lambda labels: (np.arange(len(labels)), labels),
         target=lambda label, task, outputs: np.eye(1, outputs, int(label), "float32")[0],
-        text=lambda label, names: names[int(label)],
+        texts=lambda label, names: [names[int(label)]],
         least=2,
         unit="each class",
     ),
@@ -105,17 +99,22 @@ LABEL_KINDS = {
         strata=lambda labels: [0] * len(labels),
         members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,
-        text=_name_numbers,
+        texts=lambda label, names: [f"{n} {x:.4g}" for n, x in zip(names, label) if x == x],
         unit="the pictures",
     ),
     "masks": LabelKind(
         target=lambda label, task, outputs: label.astype("int32"),
-        text=_name_masks,
+        texts=_name_masks,
         least=2,
         unit="the pictures",
     ),
-    "boxes": LabelKind(target=_learned_boxes, text=_name_boxes, unit="the pictures of each class"),
+    "boxes": LabelKind(target=_learned_boxes, texts=_name_boxes, unit="the pictures of each class"),
 }
+
+
+def described(kind: str, label: np.ndarray, names: Sequence[str]) -> str:
+    """Describes one picture's label, such as "cat, dog 30%", given the names of the outputs."""
+    return ", ".join(LABEL_KINDS[kind].texts(label, names)) or "none"
 
 
 def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
@@ -132,7 +131,7 @@ def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CL
     """
     kind = "labels" if task.kind == "classes" else task.kind  # a mixed image has several classes
     mean, std = np.array(task.mean or 0), np.array(task.std or 1)
-    return [LABEL_KINDS[kind].text(row, class_names) for row in np.asarray(targets) * std + mean]
+    return [described(kind, row, class_names) for row in np.asarray(targets) * std + mean]
 
 
 YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}

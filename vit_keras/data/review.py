@@ -17,7 +17,7 @@ from vit_keras.data.dataset import Dataset, Split, base_split, count_classes
 from vit_keras.data.depth import as_array, as_picture, at_levels, pillow, viewable
 from vit_keras.data.files import Layout
 from vit_keras.data.held_out import train_dev_test
-from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.data.labels import described
 from vit_keras.data.picture_files import decode, open_encoded
 from vit_keras.support import extras
 from vit_keras.support.checks import listed
@@ -108,8 +108,8 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
         ImportError: If a package of the extra `data` is not installed.
     """
     jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
-    names, text = dataset.class_names, LABEL_KINDS[dataset.kind].text
-    text_of = lambda label: text(label, names) if names else "no label"
+    kind, names = dataset.kind, dataset.class_names
+    text_of = lambda label: described(kind, label, names) if names else "no label"
     return read_ahead(lambda job: _look(*job, text_of), jobs)
 
 
