@@ -22,7 +22,6 @@ from vit_keras.weights.adapters import LARGEST_GROWTH, load_adapters, open_adapt
 from vit_keras.weights.containers import checks
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
-from vit_keras.weights.strict_copy import inferred, set_computation
 from vit_keras.weights.weight_file import open_weight_file
 
 
@@ -179,8 +178,8 @@ def load(
     with open_weight_file(path, source, which) as file:
         strict_copy.copy_weights(model, file, head, (interpolation, patch_interpolation))
         if file.numerics is not None:
-            set_computation(model, file.numerics)
-        sizes = inferred(file), strict_copy.sizes_of(model)
+            strict_copy.set_computation(model, file.numerics)
+        sizes = strict_copy.inferred(file), strict_copy.sizes_of(model)
     there, here = (arguments.get("classifier_activation") for arguments in sizes)
     if head == "keep" and there not in (None, here):
         warnings.warn(

@@ -29,7 +29,6 @@ import dataclasses
 import difflib
 import pathlib
 import urllib.parse
-from collections.abc import Iterator
 from typing import Any
 
 BASE_URL = "https://storage.googleapis.com"
@@ -97,7 +96,7 @@ class PublishedFile:
         return f"{self.host}/{urllib.parse.quote(self.path)}"
 
 
-def _rows() -> Iterator[PublishedFile]:
+def _rows():
     """Yields the rows of `published.csv`."""
     path = pathlib.Path(__file__).with_name("published.csv")
     with open(path, newline="", encoding="utf-8") as file:

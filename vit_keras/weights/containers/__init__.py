@@ -78,6 +78,3 @@ WRITERS = {
     ".safetensors": checks.write_safetensors,
     **dict.fromkeys((".pth", ".pt", ".bin"), archives.write_torch),
 }
-
-
-__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader"]
