@@ -129,9 +129,6 @@ class VisionTransformerArchitecture:
     classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
     paths: tuple[str, ...] = dataclasses.field(default=(), kw_only=True, repr=False)
 
-    def __post_init__(self):
-        check_types(self)
-
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
         """Reads the architecture of a Vision Transformer or a hybrid for other projects' files.
@@ -233,9 +230,11 @@ def of_arguments(arguments: Mapping[str, Any]) -> Architecture:
     names = {*fields} - {field.name for field in dataclasses.fields(kind)}
     options = {name: fields.pop(name) for name in names}
     try:
-        return kind(**fields | ({"options": ViTOptions(**options)} if options else {}))
+        arch = kind(**fields | ({"options": ViTOptions(**options)} if options else {}))
     except TypeError as error:
         raise ValueError(f"The arguments of a model are wrong or incomplete: {error}") from error
+    check_types(arch)
+    return arch
 
 
 def canonical(arch: VisionTransformerArchitecture) -> VisionTransformerArchitecture:

@@ -18,6 +18,7 @@ from vit_keras.models import architectures
 from vit_keras.models.common import add_head, image_input, image_source
 from vit_keras.models.dense_tasks import add_boxes
 from vit_keras.models.image_model import ImageModel
+from vit_keras.support.checks import check_types
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 
 MOVABLE = ("learned", "learned_2d", "sincos2d")  # embeddings that may be added before every block
@@ -158,6 +159,7 @@ def VisionTransformer(
 
 def _check(arch, classifier_activation, patch_keep_rate):
     """Raises ValueError for an unknown argument, or for arguments that do not fit together."""
+    check_types(arch)
     common.check_positive(num_layers=arch.num_layers)
     design, kind, place = arch.options, arch.position_embedding, arch.position_embedding_at
     if kind not in MOVABLE and place != "stem":
