@@ -310,8 +310,8 @@ class ImageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        own = {*architectures.RECORDS, "class_names", "architecture"}
-        of_keras = {name: value for name, value in config.items() if name not in own}
+        fields = {*architectures.RECORDS, "class_names", "architecture"}
+        of_keras = {name: value for name, value in config.items() if name not in fields}
         model = super().from_config(of_keras, custom_objects=custom_objects)
         carried = {"class_names": config["class_names"], **architectures.records_in(config)}
         if config.get("architecture"):

@@ -26,16 +26,16 @@ def backbone_of(model: keras.Model) -> keras.Model:
         >>> backbone_of(keras.Sequential([base, keras.layers.Dense(4)])) is base
         True
     """
-    found, first = backbones(model), model
-    if not found:
+    models, first = backbones(model), model
+    if not models:
         return model
-    while isinstance(first, keras.Model) and first not in found.values():
+    while isinstance(first, keras.Model) and first not in models.values():
         first = layers_of(first)[0]
-    if len(found) > 1 or first not in found.values():
-        why = "it holds several backbones" if len(found) > 1 else "other layers come before it"
+    if len(models) > 1 or first not in models.values():
+        why = "it holds several backbones" if len(models) > 1 else "other layers come before it"
         raise ValueError(
             "A model inside another model must be the only backbone and read the images first. "
-            f"Received: model {model.name!r}; {why}. Pass the backbone: {', '.join(found)}"
+            f"Received: model {model.name!r}; {why}. Pass the backbone: {', '.join(models)}"
         )
     return first
 
@@ -44,11 +44,11 @@ def backbones(model: keras.Model, place: str = "model") -> dict[str, keras.Model
     """The models with blocks of their own: `model`, or models in it, keyed by how to get them."""
     if any(isinstance(layer, BACKBONE) for layer in model.layers):
         return {place: model}
-    found: dict[str, keras.Model] = {}
+    models: dict[str, keras.Model] = {}
     for layer in model.layers:
         if isinstance(layer, keras.Model):
-            found |= backbones(layer, f'{place}.get_layer("{layer.name}")')
-    return found
+            models |= backbones(layer, f'{place}.get_layer("{layer.name}")')
+    return models
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
