@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
     (("calibrate", "sweep"), ONE_OF_TWO[0], "a sweep's last runs leave no images to calibrate on"),
     (("lora.rank", "model.weights"), *NEEDS),
     (("augment.crop", "task"), _of_objects, "crops of objects need task boxes"),
-    (("loss", "task", "balance"), _of_classes, "weights of classes need another loss"),
+    (("loss", "task", "balance"), _of_classes, "class weights need a loss other than sigmoid"),
     (
         ("distill.teacher", "distill.kind", "task", "loss"),
         _suits_teacher,

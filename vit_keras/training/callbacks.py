@@ -16,7 +16,7 @@ import numpy as np
 from vit_keras import runs
 from vit_keras.config import Config
 from vit_keras.runs import Run
-from vit_keras.support import command_line
+from vit_keras.support import command_line, extras
 from vit_keras.support.tasks import KINDS
 from vit_keras.training import checkpoints
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
@@ -118,11 +118,11 @@ class RunCallbacks(keras.callbacks.CallbackList):
         topology: The devices and processes of the run.
         others: Callbacks that add to the logs or log them, called before the row is recorded.
         labels: Evaluates the held-out images in place of `fit`, if it cannot.
-        signals: The result of `stop_signals`.
-        writer: Writes the checkpoints while training goes on.
-        bar: A tqdm bar of images. If it is disabled because standard error is no terminal, one line
-            is printed for each evaluation.
         board: A `TensorBoard`, which gets the rows after each evaluation; None for none.
+
+    Example:
+        with RunCallbacks(model, run, rows, start, topology, [], None, None) as watch:
+            model.fit(batches, callbacks=watch, validation_data=validation)
     """
 
     def __init__(
@@ -133,23 +133,36 @@ class RunCallbacks(keras.callbacks.CallbackList):
         start: int,
         topology: Topology,
         others: Sequence[keras.callbacks.Callback],
-        *,
         labels: EvaluateLabels | None,
-        signals: Any,
-        writer: CheckpointWriter,
-        bar: Any,
         board: Any,
     ):
         super().__init__(list(others), add_history=True, model=model)
         self.run, self.config, self.topology = run, run.config, topology
-        self.rows, self.step, self.labels = rows, start, labels
-        self.signals, self.writer, self.bar, self.board = signals, writer, bar, board
+        self.rows, self.step, self.labels, self.board = rows, start, labels, board
+        self._open = contextlib.ExitStack()
         self.pending = 0  # batches since the last update
         self.unchecked: Any = None  # the number of an update and the loss of a batch in it
         self.metrics = []
         if start % self.config.eval_every:
             self.metrics = topology.read_replicas(model.metrics_variables)
         self.generator = generator_state()
+
+    def __enter__(self):
+        """Notes signals, shows the progress, and writes checkpoints while training goes on.
+
+        tqdm hides its bar if standard error is no terminal; then each evaluation prints a line.
+        """
+        total, done = (steps * self.config.batch for steps in (self.config.total_steps, self.step))
+        hidden = None if self.topology.is_chief else True  # None: if there is no terminal
+        options = {"unit": " images", "unit_scale": True, "mininterval": 1.0, "disable": hidden}
+        bar = extras.require("tqdm").tqdm(total=total, initial=done, **options)
+        self.signals = self._open.enter_context(stop_signals())
+        self.bar = self._open.enter_context(bar)
+        self.writer = self._open.enter_context(CheckpointWriter())
+        return self
+
+    def __exit__(self, *error):
+        return self._open.__exit__(*error)
 
     def on_epoch_begin(self, epoch, logs=None):
         super().on_epoch_begin(epoch, logs)

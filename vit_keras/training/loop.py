@@ -162,25 +162,12 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         labels, validation = EvaluateLabels(model, config, validation, topology), None
     else:
         validation = topology.batches(validation)
-    with (
-        callbacks.stop_signals() as signals,
-        _progress_bar(config, start, topology) as bar,
-        checkpoints.CheckpointWriter() as writer,
-    ):
-        parts = {"signals": signals, "writer": writer, "bar": bar, "board": board, "labels": labels}
-        watch = callbacks.RunCallbacks(model, run, rows, start, topology, more_callbacks, **parts)
+    begun = model, run, rows, start, topology
+    with callbacks.RunCallbacks(*begun, more_callbacks, labels, board) as watch:
         if due:
             _evaluate(model, (start - 1) // config.eval_every, watch, validation)
         _fit(model, run, watch, lambda number: topology.batches(batches(number)), validation)
     return rows
-
-
-def _progress_bar(config, start, topology):
-    """A bar of images, shown by the chief if standard error is a terminal."""
-    total, done = config.total_steps * config.batch, start * config.batch
-    shown = {"unit": " images", "unit_scale": True, "mininterval": 1.0}
-    hidden = None if topology.is_chief else True  # None: unless it is a terminal
-    return extras.require("tqdm").tqdm(total=total, initial=done, disable=hidden, **shown)
 
 
 def _recorded_rows(run, start, topology):
