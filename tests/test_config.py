@@ -107,7 +107,10 @@ TOGETHER = [
     ),
     ("--task masks --patch_keep_rates '[0.5]'", r"`patch_keep_rates` must be \[\] with `task` mas"),
     ("--task labels --loss softmax", "`loss` must be sigmoid or focal with `task` labels"),
-    ("--task classes --loss sigmoid --balance weights", "`loss`, `task` and `balance`: class weights"),
+    (
+        "--task classes --loss sigmoid --balance weights",
+        "`task` and `balance`: class weights",
+    ),
     (
         f"{CACHED} --model.dropout_rate 0.1 --augment.crop bit",
         "`model.dropout_rate` must be 0.0 and `augment.crop` must be resize.*Received: mod",
