@@ -128,6 +128,12 @@ def test_pairs_that_do_not_match_are_all_named(folder):
         data.load(f"folder:{folder}", 3, task="masks")
 
 
+def test_a_class_is_a_line_of_classes_txt(folder):
+    (folder / "classes.txt").write_bytes("ground\rho\u2028use\r\ntree\n".encode())
+    with pytest.raises(ValueError, match=r"text on one line. Received: \['ho.u2028use'\]"):
+        data.load(f"folder:{folder}", 3)
+
+
 def test_a_mask_that_cannot_be_used_stops_a_run_or_is_skipped(folder):
     Image.fromarray(np.zeros((40, 30), "uint8")).save(folder / "train" / "masks" / "p00.png")
     dataset = data.load(f"folder:{folder}", 3)

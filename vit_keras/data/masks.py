@@ -145,8 +145,8 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Reads the names and, if given, the colors of the classes in classes.txt, if it exists."""
     lines = []
     if os.path.isfile(file):
-        text = read_text(file, "Repair it")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        text = read_text(file, "Repair it").replace("\r", "\n")
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
     codes = [match[0] for line in lines if (match := COLOR.search(line))]
     if len(codes) < len(lines):
         return tuple(lines), ()
