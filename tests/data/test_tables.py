@@ -60,8 +60,10 @@ def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
 def test_files_that_are_no_tables_are_named(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 is not enough")
     (tmp_path / "a.xlsx").write_bytes(b"PK\3\4\x81\xff")
+    pyarrow.parquet.write_table(pyarrow.table({}), tmp_path / "no_columns.parquet")
     for name, message in {
         "bad.parquet": "bad.parquet' cannot be read as a .parquet table",
+        "no_columns.parquet": r"data.path_column.* must be .*\. Received: .*'path'",
         "nowhere.csv": "no table at '.*nowhere.csv'",
         "a.xlsx": "must be Parquet, or text in .* Received: '.*a.xlsx'.* Save other tables as CSV",
     }.items():

@@ -211,8 +211,9 @@ def _path_column(table: Table, config: DataConfig, files: PictureFiles) -> str:
     if name := config.path_column:
         table.column(name, "path_column")
         return name
-    exists = lambda name: all(files.find(cell) for cell in table.columns[name][:LOOKED_AT])
-    likely = (*table.named(PATHS), *table.columns)
+    cells = lambda name: table.column(name, "path_column")[:LOOKED_AT]
+    exists = lambda name: all(map(files.find, cells(name)))
+    likely = (*table.named(PATHS), *table.columns) or ("path",)
     chosen = next(filter(exists, likely), likely[0])
     if chosen != "path":
         table.notes.append(f"column of the paths: {chosen}")
