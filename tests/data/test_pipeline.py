@@ -35,6 +35,12 @@ def test_two_splits_are_joined(split):
 
 
 @once
+def test_a_class_beyond_the_outputs_is_refused(split):
+    with pytest.raises(IndexError, match="index 9 is out of bounds for axis 0 with size 9"):
+        list(data.eval_batches(split, **PLAIN, batch=10, num_classes=9))
+
+
+@once
 def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
     """Processes share the rows of each batch."""
     options = {**PLAIN, "batch": 4, "num_classes": 10, "pad": True}

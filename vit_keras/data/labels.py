@@ -34,6 +34,12 @@ def _standardized(label, task, outputs):
     return (label - mean) / std
 
 
+def _one_hot(label, task, outputs):
+    target = np.zeros(outputs, "float32")
+    target[label] = 1  # raises if there is no such output
+    return target
+
+
 def _name_labels(label, names):
     """Names labels, such as "cat" and "dog 30%"; some may be mixed."""
     shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
@@ -88,7 +94,7 @@ LABEL_KINDS = {
         counts=lambda labels, outputs: np.bincount(labels, minlength=outputs),
         strata=lambda labels: labels.tolist(),
         members=lambda labels: (np.arange(len(labels)), labels),
-        target=lambda label, task, outputs: np.eye(1, outputs, int(label), "float32")[0],
+        target=_one_hot,
         texts=lambda label, names: [names[int(label)]],
         least=2,
         unit="each class",
