@@ -161,6 +161,9 @@ def test_names_stand_for_themselves_where_there_is_such_a_file(tmp_path, monkeyp
     for pattern in ("y", "y/*", "./y/b.tar", "y/[a-c].tar", "y/?.tar"):
         split = load(pattern, test_percent=0).split("train")
         assert grays(split) == [3, 4] and split.name(1) == f"{tmp_path}/y/b.tar record 1"
+    for name, value in {"w/a[1].tar": 1, "w/a1.tar": 2}.items():
+        write_tar(tmp_path / name, samples([value]))
+    assert grays(load("w/{a[1],a1}.tar", test_percent=0).split("train")) == [1, 2]
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "b.tar").symlink_to("../y/b.tar")
     assert grays(load("z", test_percent=0).split("train")) == [3, 4]

@@ -131,7 +131,8 @@ def _named(pattern) -> list[str]:
         return [pattern]
     paths: list[str] = []
     for path in expand_braces(pattern):
-        has_magic = "*" in path if is_remote(path) else glob.has_magic(path)
+        is_local = not is_remote(path) and not os.path.exists(path)
+        has_magic = "*" in path or (is_local and glob.has_magic(path))
         matching = _listed(path, lambda files, name: files.glob(name)) if has_magic else []
         paths += matching or [path]
     return list(dict.fromkeys(paths))
