@@ -143,6 +143,14 @@ def test_pictures_are_listed_as_the_arguments_say(tmp_path, monkeypatch, rng):
     paths = lambda *names: [p.path for p in retrieval.list_pictures(names).pictures]
     assert paths("photos") == [f"photos/{name}.png" for name in ("cat/0", "cat/1", "dog/0")]
     assert paths("folder:photos/cat") == paths("photos/cat")  # no folders of classes
+    splits = {"cat/0": "train", "dog/0": "train", "cat/1": "a+b"}  # any text names a split
+    rows = [f"photos/{name}.png,{name[:3]},{split}" for name, split in splits.items()]
+    pathlib.Path("rows.csv").write_text("\n".join(["path,label,split", *rows]))
+    listed = [
+        (p.path, p.label, p.split) for p in retrieval.list_pictures(["table:rows.csv"]).pictures
+    ]
+    expected = [(f"{tmp_path}/photos/{name}.png", name[:3], of) for name, of in splits.items()]
+    assert listed == expected
     assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
     with pytest.raises(ValueError, match="must be the only argument. Received: photos, folder:"):
         paths("photos", "folder:photos")

@@ -1,5 +1,6 @@
 """Pictures to embed, and tables of their embeddings: Parquet files that hold their own SHA-256."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -101,7 +102,9 @@ def list_pictures(
 
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config, labeled=False)
-    names, whole = dataset.class_names, dataset.split("+".join(dataset.splits))
+    names, splits = dataset.class_names, [*dataset.splits.values()]
+    indices = np.concatenate([split.indices for split in splits])
+    whole = dataclasses.replace(splits[0], indices=indices)
 
     def pictures():
         keys = [key for key, split in dataset.splits.items() for _ in range(len(split))]
