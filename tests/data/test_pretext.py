@@ -100,8 +100,8 @@ PRETEXTS = {
 BOTH = pytest.mark.parametrize("pretext", PRETEXTS)
 
 
-def batches(split, batch, pretext, start=0, shard=(0, 1)):
-    changes = AugmentConfig(rotation_degrees=20.0, flip=True)
+def batches(split, batch, pretext, start=0, shard=(0, 1), **mixing):
+    changes = AugmentConfig(rotation_degrees=20.0, flip=True, **mixing)
     options = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": batch, "shard": shard}
     options |= {"augment_config": changes, "seed": 3, "num_classes": 2}
     options |= {"start_step": start, "total_steps": 12 // batch}
@@ -132,6 +132,13 @@ def test_inputs_of_a_run_depend_on_nothing_but_the_number_of_the_example(split, 
     for part in (batches(split, 2, made), first + rest, [b for pair in zip(*halves) for b in pair]):
         for one, other in zip(whole, joined(part), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@BOTH
+def test_pictures_of_a_pretext_task_are_not_mixed(split, pretext):
+    made, mixing = PRETEXTS[pretext], {"mixup_alpha": 0.5, "cutmix_alpha": 0.5}
+    for one, other in zip(*(joined(batches(split, 6, made, **mix)) for mix in ({}, mixing))):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "patch"])

@@ -77,6 +77,8 @@ def train_batches(
         start = (start_step + step) * batch + first
         numbers, pairs = range(start, start + count), range(start // 2, (start + count) // 2)
         made = batch_of([(index_of(n), (seed, EXAMPLE, n)) for n in numbers], each)
+        if masking:
+            return made
         return change.batch(made, (generator(seed, PAIR, pair) for pair in pairs))
 
     return Batches(make, total_steps - start_step, threads)
