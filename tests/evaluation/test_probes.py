@@ -53,7 +53,7 @@ def test_shots_are_drawn_as_published(rng):
 def test_nearest_neighbors_are_scikit_learns(rng, temperature):
     features, labels = clusters(rng, 211, 6, classes=4)
     features = (features - 2.5) * rng.uniform(0.1, 10, (211, 1)).astype("float32")
-    train, test = (features[:150], labels[:150]), (features[150:], labels[150:])
+    train, test = (features[:150], labels[:150]), (features[150:], [*labels[150:]])
     rows = evaluation.knn(train, test, 4, (1, 5, 20, 150), temperature=temperature)
     assert [row["neighbors"] for row in rows] == [1, 5, 20, 150]
     for row in rows:

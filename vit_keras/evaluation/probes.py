@@ -366,7 +366,7 @@ def knn(
 
     def accuracy(weights, k):
         votes = (np.bincount(*pair) for pair in zip(labels[:, :k], weights[:, :k]))
-        return float(np.mean([of.argmax() for of in votes] == test[1]))
+        return float(np.mean(np.equal([of.argmax() for of in votes], test[1])))
 
     return [
         {"neighbors": k, **{kind: accuracy(of_kind, k) for kind, of_kind in weights.items()}}
