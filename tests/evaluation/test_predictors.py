@@ -136,6 +136,10 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     assert logits.input_shape == (8, 8, 3) and not logits.gives_probabilities
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
+    told = {"input": {}, "output": "mask", "files": [{"file": "any.onnx"}]}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="masks needs the names of its classes. Received: .*any"):
+        evaluation.open_predictor(tmp_path / "any.onnx", 8)
 
 
 # Runs `vit-keras` where nothing but NumPy, Pillow, tqdm and the runtimes can be imported.

@@ -343,6 +343,11 @@ def _open_exported(path, image_size, features):
     read = (lambda images: to_levels(images, 255)) if exported.dtype == "uint8" else np.asarray
     run = lambda images: exported(read(images))
     if is_mask := output == "mask":  # its classes become probabilities, which can be resized
+        if not told.get("names"):
+            raise ValueError(
+                "An exported file of masks needs the names of its classes. Received: "
+                f"{os.fspath(path)!r} without labels.txt. {REMEDY}"
+            )
         classes = np.eye(len(told["names"]), dtype="float32")
         run = lambda images: classes[exported(read(images))]
     task = Task(**with_tuples(told.get("task", {})))
