@@ -251,6 +251,8 @@ def test_exported_files_of_boxes_answer_as_keras_does(trained, tmp_path):
         np.testing.assert_allclose(found.corners, other.corners, atol=0.01)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["outputs"]["boxes"].startswith("(N, T, 4): left, top, right")
+    description = (folder / "openvino" / "model.xml").read_text()
+    assert runtimes.NOTE_KEY not in description  # made from the ONNX file before it has a note
     for name in ("model.tflite", "model.pt2"):  # without the documents beside them
         alone = shutil.copy(folder / name, tmp_path)
         assert evaluation.open_predictor(alone)[0].task.kind == "boxes"

@@ -316,10 +316,10 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
         for format in sorted({file.source for file in made if file.source} - {*floats}):
             floats[format] = File(format, "fp32", scratch, plan)
         others = [file for file in made if file.precision != "fp32"]
-        # Float32 files are converted first, since int8 changes a model's layers, and completed
-        # last, since others are made from them as they are.
+        # Float32 files are converted first, since int8 changes a model's layers. Files made from
+        # others are completed first, since a note changes those.
         _convert(job, [x for x in (*floats.values(), *others) if x.source is None], scratch)
-        for file in (*others, *(file for file in floats.values() if file in made)):
+        for file in sorted(made, key=lambda file: file.source is None):
             file.fault = file.fault or fault_of(_complete, file, job, floats)
     failed = [file for file in made if file.fault]
     lines = [f"{x.target.name(x.precision)}: {' '.join(x.fault.split())[:SHOWN]}" for x in failed]
