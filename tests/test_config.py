@@ -68,6 +68,7 @@ ONE_VALUE = [
     ("--data.fold 3", "a list in brackets of 2 whole numbers or null. Received: 3"),
     ("--task claszes", "numbers, masks or boxes. Received: claszes. Did you mean classes"),
     ("--lora.layers '[]'", "`lora.layers` must be names of dense layers"),
+    ("--distill.teacher=", "`distill.teacher` must be a model, or null. Received: $"),
     ("--model B/16", "Give a field of `model`, such as model.variant. Received: model=B"),
     ("--model.hidden_size 8 --dataset digits", r"Give `model\.variant`, or all sizes\. Missing"),
 ]

@@ -197,6 +197,8 @@ class DistillConfig(Section, name="distill"):
     distance: Literal["cosine", "mse"] = "cosine"
     patches: bool = False
 
+    RULES = (("teacher", bool, "a model, or null"),)
+
     @property
     def is_of_features(self) -> bool:
         """Whether the run learns a teacher's features, and no labels."""
