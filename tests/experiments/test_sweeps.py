@@ -247,7 +247,7 @@ def test_a_step_of_a_run_becomes_one_file_or_is_refused(swept, tmp_path):
         run(command)
     for file in ("dataset.json", "config.yaml"):
         shutil.copy(whole / file, folder)
-    with pytest.raises(UsageError, match="have the sizes of their model.*Received: source=timm"):
+    with pytest.raises(UsageError, match="take no --source and.*Received: source=timm"):
         run([*command, "--source", "timm"])
     text = (folder / "config.yaml").read_text().replace("label_smoothing: 0.1", "")
     changed = text.replace("task: classes", "task: numbers").replace("loss: softmax", "loss: mse")

@@ -7,8 +7,8 @@ model = vit_keras.applications.ViTB16(weights="augreg-imagenet")
 probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 1000)
 ```
 
-Each constructor is made from the row of its variant on first use, also those of other families,
-such as `DINOv2S14`, whose rows are in `vit_keras.variants.families`.
+Each constructor is made from its variant's row on first use. Other families, such as DINOv2 with
+`DINOv2S14`, have their rows in `vit_keras.variants.families`.
 """
 
 from vit_keras.applications.factory import application, decode_predictions, preprocess_input
@@ -24,16 +24,16 @@ OF_FAMILIES = {
 
 
 def _paper_names(variant):
-    """Returns the names of the constructor and of the models of one of the paper's variants."""
+    """Returns the constructor's name and the models' name for one of the paper's variants."""
     resnet, _, size = variant.replace("/", "").rpartition("+")
     if isinstance(PAPER[variant], ResNetVariant):
         return f"BiT{size}", f"bit_{size.lower()}"
-    named = size if size[0] == "G" else size.lower()  # G is not g
-    words = [*([resnet.lower()] if resnet else []), "vit", named.replace("-", "_")]
+    spelled = size if size[0] == "G" else size.lower()  # G and g are two sizes
+    words = [*([resnet.lower()] if resnet else []), "vit", spelled.replace("-", "_")]
     return f"{resnet}ViT{size.replace('-opt', 'Opt')}", "_".join(words)
 
 
-# {name of a constructor: variant, name of its models}; b/32 is not among the published models.
+# {constructor's name: variant, its models' name}. b/32 is left out: it is not a published model.
 _ROWS = {}
 for _variant in PAPER.keys() - {"b/32"}:
     _function, _model = _paper_names(_variant)

@@ -132,8 +132,8 @@ def application(variant: str, name: str, function: str):
         Raises:
             ValueError: If `weights` is not a file, an address or a published name, if `classes` or
                 `classifier_activation` contradicts the published weights, if `pooling` is unknown,
-                if the numbers of `class_names` and classes differ, or if `input_shape` is not
-                allowed.
+                if `class_names` does not have one name for each class, or if `input_shape`
+                is not allowed.
             FileNotFoundError: If the server does not have the published weights.
             ConnectionError: If the published weights cannot be downloaded.
 
@@ -174,7 +174,7 @@ def application(variant: str, name: str, function: str):
             model = weight_files.load(model, path, head="keep" if include_top else "drop")
         if not include_top:
             return _without_top(model, pooling)
-        if classifier_activation is not None and _has_two_heads(design):  # after their mean
+        if classifier_activation is not None and _has_two_heads(design):  # applied to their mean
             options = {"dtype": "float32", "name": "predictions"}
             activation = keras.layers.Activation(classifier_activation, **options)
             model = with_outputs(model, activation(model.output))
@@ -204,7 +204,7 @@ _VIT = {
 _RESNET = {
     "title": "Big Transfer (BiT): General Visual Representation Learning",
     "paper": "https://arxiv.org/abs/1912.11370",
-    "summary": "This ResNet with group normalization and weight standardization is the baseline of "
+    "summary": "This ResNet with group normalization and weight standardization is the baseline in "
     "the Vision Transformer's paper (arXiv 2010.11929).",
     "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
     "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
@@ -266,7 +266,7 @@ def _classes(design, row, class_names, classes, activation):
         is_other = row.num_classes is None or not (is_default or classes == row.num_classes)
         if is_other or activation not in (None, "softmax"):
             raise ValueError(
-                "With include_top=True, published weights allow no classes but theirs, and only "
+                "With include_top=True, published weights allow only their own classes, and only "
                 'None or "softmax" as `classifier_activation`. Received: weights '
                 f"{row.weights!r} with {row.num_classes or 'no'} classes, classes={classes}, "
                 f"classifier_activation={activation!r}; use include_top=False and add your own "
@@ -283,12 +283,12 @@ def _classes(design, row, class_names, classes, activation):
 
 
 def _head(design, row, include_top, activation):
-    """Returns the arguments of the head that differ from the variant's."""
+    """Returns the head's arguments that differ from the variant's."""
     gives_logits = _has_two_heads(design) or ("boxes" in design and activation == "softmax")
     head = {} if gives_logits else {"classifier_activation": activation}
     if row is not None and "hidden_size" in design:
         head["representation_size"] = row.representation_size if include_top else None
-        if row.is_projection:  # timm's has a bias, which is zero
+        if row.is_projection:  # timm's projection has a bias, which is zero
             head |= {"classifier_activation": None, "head_use_bias": row.format == "timm"}
     return head
 

@@ -21,7 +21,7 @@ from vit_keras.support.command_line import UsageError, visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
-GROUPS = {  # in the order of the help; each command is a module, as `options.Parser` describes
+GROUPS = {  # in the order of the help; `options.Parser` describes the modules
     "your own model": ("check", "train", "evaluate", "predict", "export", "visualize"),
     "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
     "features and texts": ("embed", "search", "labels"),
@@ -104,7 +104,7 @@ def run_command(chosen: types.ModuleType, options: Sequence[str], program: str) 
 
 
 def command(name: str) -> types.ModuleType:
-    """Imports the command of that name.
+    """Imports the command with this name.
 
     Raises:
         UsageError: There is no such command.

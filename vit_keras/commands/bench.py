@@ -1,7 +1,8 @@
 """Measure how fast models and exported files answer, and name the fastest.
 
-All models take turns. Ratios are medians over pairs of turns, and compare with the model
-named first. With --dataset, models that lose too much accuracy are not called the fastest.
+All models take turns. A ratio is a model's speed divided by the first model's, the
+median over pairs of turns. With --dataset, a model that loses too much accuracy is never
+called the fastest.
 
 examples:
   vit-keras bench runs/digits runs/digits/export/model.tflite
@@ -66,7 +67,7 @@ def _sources(options) -> dict[str, tuple[str, bool]]:
             sources[f"{path} in int8"] = path, True
     if options.int8 and len(sources) == len({*options.models}):
         received = ", ".join(options.models)
-        raise UsageError(f"--int8 quantizes runs and checkpoints. Received: {received}")
+        raise UsageError(f"--int8 quantizes runs and checkpoints only. Received: {received}")
     return sources
 
 
@@ -83,7 +84,7 @@ def _open(path, is_int8, options):
     exported = runtimes.open(path, options.threads) if runtimes.format_of(path) else None
     if exported and options.image_size is None and None not in exported.input_shape:
         return exported, exported.input_shape, exported.dtype
-    predictor, _ = _predictor(path, is_int8, options)  # knows the size of a file for any size
+    predictor, _ = _predictor(path, is_int8, options)  # chooses the size if a file takes any
     if exported:
         return exported, predictor.input_shape, exported.dtype
     return predictor.run, predictor.input_shape, "float32"

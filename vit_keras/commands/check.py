@@ -3,9 +3,9 @@
 All other options are fields of the run, as in `vit-keras train`.
 
 examples:
-  vit-keras check photos                                   # as folder:photos
-  vit-keras check folder:photos --format json --quick      # counts alone
-  vit-keras check folder:photos --model dinov2-small --out page.html    # wrong labels
+  vit-keras check photos                                   # the same as folder:photos
+  vit-keras check folder:photos --format json --quick      # only counts
+  vit-keras check folder:photos --model dinov2-small --out page.html    # likely wrong labels
   vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json
 """
 
@@ -45,12 +45,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--config", "RECIPE", recipe, action="append", default=[])
     one, quick = shared.adders(parser.add_mutually_exclusive_group())
     one("--model", "MODEL", "run or checkpoint whose features tell which labels look wrong")
-    out = "report.json; sheet.png, the first training images; page.html, wrong labels; repeatable"
+    out = ".json report, .png sheet of training images, or .html page of wrong labels; repeatable"
     add("--out", "FILE", out, shared.ending(".json", ".png", ".html"), action="append", default=[])
-    add("--format", "NAME", "form of the report", default="text", names=("text", "json"))
+    add("--format", "NAME", "format of the report", default="text", names=("text", "json"))
     bits = "largest difference between near-duplicates, 0 to 16"
     add("--distance", "BITS", bits, int, 4, choices=range(17))
-    quick("--quick", "count pictures, but do not open them")
+    quick("--quick", "count pictures without opening them")
 
 
 def run(options: shared.Options) -> None:
@@ -129,7 +129,7 @@ def _add_label_issues(options, dataset, splits, review, page):
     model, names = predictor.keras_model("--model"), dataset.class_names
     if dataset.kind != "classes" or not names:
         received = dataset.kind if names else "no labels"
-        raise UsageError(f"`--model` judges labels that are classes. Received: {received}")
+        raise UsageError(f"`--model` needs labels that are classes. Received: {received}")
     model = (evaluation.early_features if trained else evaluation.feature_model)(model)
     places = [(name, split, i) for name, split in splits.items() for i in range(len(split))]
     batches = (predictor.batches(split, options.run.batch_eval) for split in splits.values())

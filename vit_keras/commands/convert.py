@@ -34,8 +34,8 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--source", "FORMAT", "format of IN, if it is not detected", names=FILES)
     add("--to", "FORMAT", "format of OUT (Keras' own)", choices=FILES)
     add("--adapters", "FILE", "adapters of IN, from a run with lora.rank, to merge into OUT")
-    text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
-    parser.add_argument_group("what IN does not say", text)
+    text = "any argument of VisionTransformer, such as --num_heads 12"
+    parser.add_argument_group("what IN does not hold", text)
 
 
 def run(options: shared.Options) -> None:
@@ -49,7 +49,7 @@ def run(options: shared.Options) -> None:
         is_step = is_checkpoint(options.input)
         if (options.adapters or is_step) and (options.source or options.overrides):
             raise UsageError(
-                "Runs' checkpoints and files of adapters have the sizes of their model. Received: "
+                "Runs' checkpoints and adapters take no --source and no overrides. Received: "
                 f"source={options.source}, {options.overrides}. Leave these out"
             )
         if options.adapters:

@@ -1,7 +1,7 @@
 """Write the features of pictures.
 
-The same command continues a stopped one; until the end, parts lie in PATH.parts. Rows have
-path, label, split, embedding and error.
+To continue a stopped command, repeat it; until it ends, its parts are in PATH.parts. The
+columns are path, label, split, embedding and error.
 
 examples:
   vit-keras embed runs/digits folder:photos --out features.parquet    # with labels and splits

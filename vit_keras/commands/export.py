@@ -28,7 +28,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add(
         "--precision",
         "NAME",
-        "of the files, by default by format",
+        "of the files (depends on the format)",
         names=PRECISIONS,
         nargs="+",
         dest="precisions",
@@ -43,12 +43,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--patch_sizes", "P", "patch sizes at which to export a FlexiViT", shared.count, nargs="+")
     add("--token_merging", "R", "token pairs that each block merges", int, 0)
     add("--merging_schedule", "NAME", "", str, "constant", ("constant", "decreasing"))
-    add("--opset", "N", "of ONNX files: 20 to 23, which has Attention (20)", int)
+    add("--opset", "N", "opset of ONNX files, 20 to 23; 23 has Attention (20)", int)
     shared.add_labels(add)
     flag("--attention", "add an output: attention over the patches")
     flag("--sensitivity", "report what each layer loses in fewer bits")
     shared.add_dataset(add)
-    add("--num_images", "N", "held-out images compared", shared.count, 512)
+    add("--num_images", "N", "held-out images to compare", shared.count, 512)
 
 
 def run(options: shared.Options) -> None:

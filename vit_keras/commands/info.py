@@ -5,7 +5,7 @@ examples:
   vit-keras info ViT-B_16.npz
   vit-keras info model.tflite --json
   vit-keras info H/14 --image_size 518                     # a variant, and its cost
-  vit-keras info DINOv2-S/14                               # of another family
+  vit-keras info DINOv2-S/14                               # a variant of another family
 """
 
 import dataclasses

@@ -36,15 +36,15 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a command, which raises UsageError with the nearest valid name of an option.
+    """The parser of a command. Its UsageErrors suggest the nearest name for an unknown option.
 
     Args:
-        command: The command's module. Its docstring is the help: a one-sentence summary, perhaps
-            more text, and below "examples:" command lines, which end the help. `add_options` adds
-            the arguments and options, given the parser and its `adders`; `run` does the work, with
-            the parsed options. There may be `parse`, which parses the options, given the parser and
-            the arguments; and `needs_models`, whether `run`, with these options, needs Keras and
-            the layers, whose import takes seconds.
+        command: The command's module. Its docstring is the help: a summary of one sentence, perhaps
+            more text, and then, after a line "examples:", command lines. Its
+            `add_options(parser, add, flag)` adds the arguments and options, and `run(options)` does
+            the work. The module may also have `parse(parser, arguments)`, which returns the
+            options, and `needs_models(options)`, which tells whether `run` needs Keras and the
+            layers, since importing them takes seconds.
         prog: The command's name in messages.
     """
 
@@ -113,8 +113,8 @@ def adders(group: Any) -> tuple[Add, Add]:
     """Returns functions that add options to a parser or one of its groups.
 
     Returns:
-        `add(name, metavar, help, type, default, names)`, which passes further keywords to
-        `add_argument`, and ends the help with the names to choose from and the default; and
+        `add(name, metavar, help, type, default, names)`, which appends the names to choose from and
+        the default to the help, and passes other keywords to `add_argument`; and
         `flag(name, help)` for an option without a value.
 
     Example:
@@ -212,7 +212,7 @@ def folder(text: str) -> str:
 
 
 def ending(*suffixes: str) -> Callable[[str], str]:
-    """Checks that a file to write has one of some suffixes, for argparse."""
+    """Returns a check, for argparse, that a file to write has one of these suffixes."""
 
     def check(text):
         if not text.lower().endswith(suffixes):
@@ -230,13 +230,13 @@ COCO = "coco"  # the format of boxes in a .json file
 
 def add_rows(add: Add, flag: Add, more: Sequence[str] = ()) -> None:
     """Adds `--format`, `--batch` and `--skip_unreadable` to a command that writes rows."""
-    add("--format", "NAME", "form of the rows, if --out does not tell", names=(*FORMATS, *more))
+    add("--format", "NAME", "format of the rows (by the suffix of --out)", names=(*FORMATS, *more))
     add("--batch", "N", "pictures per step", count, 32)
     flag("--skip_unreadable", "report an unreadable picture in its row instead of stopping")
 
 
 def progress(pictures: Iterable | None = None, **more: Any) -> Any:
-    """A bar of pictures, which appears only on a terminal."""
+    """Returns a progress bar that counts pictures, and appears only on a terminal."""
     return extras.require("tqdm").tqdm(pictures, unit=" pictures", **{"disable": None, **more})
 
 
@@ -299,4 +299,4 @@ def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
     add, flag = adders(parser.add_argument_group("models of masks or boxes"))
     flag("--tiles", "predict tiles of the model's size, at full resolution")
-    add("--overlap", "P", "least share of a tile's side that neighbors share", float, 0.25)
+    add("--overlap", "P", "least fraction of a tile's side that neighbors share", float, 0.25)

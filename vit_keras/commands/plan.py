@@ -28,7 +28,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--device", "NAME", "a100, h100, h200, tpu_v3, ... or cpu", required=True)
     add("--devices", "N", "devices that share each batch", shared.count, 1)
     add("--price", "PRICE", "of a device for an hour, in any currency", float)
-    add("--utilization", "SHARE", "of the peak rate of products", float, 0.4)
+    add("--utilization", "SHARE", "of the peak rate of products that a run reaches", float, 0.4)
     add("--accumulation_steps", "N", "parts of a batch (the fewest that fit)", shared.count)
     add("--num_classes", "N", "size of the head", int, 1000)
     add("--epoch_images", "N", "training images, for a run of `epochs`", shared.count)

@@ -5,9 +5,9 @@ examples:
   vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv
   vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels
   vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet
-  vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # when it is unsure
+  vit-keras predict runs/photos new --coverage 0.9 --abstain 0.05    # for unsure answers
   vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/
-  vit-keras predict runs/boxes photos --out boxes.json --tiles    # COCO's; --out FOLDER draws
+  vit-keras predict runs/boxes photos --out boxes.json --tiles    # or FOLDER for drawings
   find photos -newer last | vit-keras predict runs/digits - --format jsonl
 """
 
@@ -129,7 +129,7 @@ def _watched(predictions: Iterable, total: int, errors: list[str], out) -> Itera
 
 
 def names_in(paths: Sequence[pathlib.Path]) -> Iterator[str]:
-    """Yields a file name for each picture: its own, plus a number if others have the same stem."""
+    """Yields a file name for each picture: its own stem, plus a number if others have the same."""
     used = set[str]()
     for stem in (pathlib.Path(path).stem for path in paths):
         numbered = (f"{stem}_{number}" for number in itertools.count(2))

@@ -47,8 +47,8 @@ def run(options: shared.Options) -> None:
             "An upload needs hf://USER/NAME, without a revision or a file. "
             f"Received: {options.address!r}"
         )
-    stays = options.out or options.dry_run
-    if not (stays or extras.require("huggingface_hub").get_token()):
+    is_local = options.out or options.dry_run
+    if not (is_local or extras.require("huggingface_hub").get_token()):
         raise PermissionError("An upload needs a write token. Run `hf auth login`, or set HF_TOKEN")
     trained = runs.find_run(options.run)
     with tempfile.TemporaryDirectory() as temporary:
@@ -62,7 +62,7 @@ def run(options: shared.Options) -> None:
             (new / "README.md").write_text(page, encoding="utf-8")
         if options.dry_run:
             print(page)
-        if stays:
+        if is_local:
             names = ", ".join(sorted(path.name for path in folder.iterdir()))
             print(f"{options.out or options.address}: {names}; nothing was uploaded")
             return

@@ -1,7 +1,7 @@
 """Find the most similar pictures.
 
 TABLE comes from `vit-keras embed`. Similarity is the cosine of two features, at most 1.
-Tables of more than 200 000 x 768 numbers are searched by an index, TABLE.index, which the
+Tables of more than 200,000 x 768 numbers are searched with an index, TABLE.index, which the
 first search builds.
 
 examples:
@@ -10,7 +10,7 @@ examples:
   vit-keras search features.parquet new --top 8 --out page.html    # a page of the pictures
   vit-keras search features.parquet --rows 0 17 --format jsonl
   vit-keras search features.parquet new --model moved/run --exact --out nearest.csv
-  vit-keras search features.parquet --build    # the index alone
+  vit-keras search features.parquet --build    # only the index
 """
 
 import contextlib

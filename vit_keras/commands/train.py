@@ -1,6 +1,6 @@
 """Train a model on a data set, or continue a run that was stopped.
 
-Without --config and --dataset, it learns handwritten digits with the recipe digits.
+Without --config and --dataset, the model learns handwritten digits with the recipe `digits`.
 
 examples:
   vit-keras train                                          # the handwritten digits

@@ -22,12 +22,12 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("images", "IMAGE", "pictures (those of the data set)", nargs="*")
     add("--out", "PATH", "folder of the figures and arrays", shared.folder, required=True)
     shared.add_dataset(add)
-    add("--count", "N", "images read", shared.count, 128)
-    add("--show", "N", "images drawn", shared.count, 10)
+    add("--count", "N", "images to read", shared.count, 128)
+    add("--show", "N", "images to draw", shared.count, 10)
     add("--views", "VIEW", "figures to draw (all)", nargs="+")
     shared.add_image_size(add)
-    add("--class", "NAME", "whose relevance is drawn (the likeliest)", dest="of_class")
-    add("--heads", None, "rollout: mean or max over heads", default="mean")
+    add("--class", "NAME", "class whose relevance is drawn (the likeliest)", dest="of_class")
+    add("--heads", None, "mean or max over heads in the rollout", default="mean")
 
 
 def run(options: shared.Options) -> None:
