@@ -260,7 +260,7 @@ HOSTILE = {  # how files are damaged, and what the message says
     "yolo: nan": (yolo("0 0.5 0.5 0.2 0.2\n\n0 nan 0.5 0.2 0.2"), r"a class and four finite numbers. Received: .'cat', None, 0.5.* object 2 of 'images/a.png' in 'labels/a.txt'"),
     "yolo: pixels": (yolo("0 50 50 20 20"), "must have an area inside their pictures. Received: 1 without one, in images/a.png"),
     "yolo: bytes": (yolo(b"\xff\xfe"), "a.txt' is damaged .'utf-8' codec can't decode"),
-    "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name the classes from 0 up"),
+    "yolo: no names": (yolo(yaml="train: images\nnames:"), "data.yaml' must name all classes from 0 up"),
     "yolo: twice": (yolo(yaml="train: images\nnames: [cat, cat]"), "needs objects, distinct class names"),
     "yolo: huge": (yolo(yaml="names: [a]\n" + "#" * 2**18), "bytes are more than"),
     "coco: nan": (coco(lambda c: c["annotations"][0].update(bbox=[1, float("nan"), 3, 4])), "four finite numbers. Received: .'cat', 1, nan.* object 1 of 'a.png' in 'boxes.json'"),

@@ -149,9 +149,9 @@ def test_pictures_of_other_depths_keep_their_white(rng, white):
         (
             4095,
             255,
-            "levels up to 4095, too low .maybe 12 bits.* model of 255.*--data.levels 4095",
+            "levels reach 4095, too low .maybe 12 bits.* white at 255.*--data.levels 4095",
         ),
-        (4096, 4095, "16 bits hold levels up to 4096, too low .* model of 4095"),
+        (4096, 4095, "16-bit levels reach 4096, too low .* white at 4095"),
     ],
 )
 def test_a_depth_that_is_not_certain_is_refused(highest, white, message):
@@ -234,7 +234,7 @@ def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
 @pytest.mark.parametrize("changes", [{"randaugment_layers": 2}, {"color_jitter": 0.3}])
 def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng, changes):
     change = Augmentation(AugmentConfig(**changes), (8, 8), Preprocessing(levels=65535))
-    with pytest.raises(ValueError, match="three 8-bit channels. Received: 3 with levels=65535"):
+    with pytest.raises(ValueError, match="8-bit channels. Received: 3 channels with levels=65535"):
         change.example(levels(rng, 3), 0, rng)
 
 

@@ -117,7 +117,7 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
     ("names", "message"),
     [
         (".cache/", r"as CLASS/x.png .\.jpg.* none in any folder, and 0 outside"),
-        ("ant/1.png", r"data set of classes needs 2 or more. Received: .* with \['ant'\]"),
+        ("ant/1.png", r"data set of classes needs 2 or more names. Received: .* with \['ant'\]"),
         ("ant/1.png bee/", r"Every class needs a folder .*own' with none in \['bee'\]"),
         ("train/ant/1.png train/bee/1.png test/wasp/1.png", r"'test' must also .*: \['wasp'\]"),
     ],

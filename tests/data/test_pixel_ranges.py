@@ -19,7 +19,7 @@ WARNED = {  # what is said of pixels in 0..1 after a change
     r"in \[0, 65535\]. Received: .*float32": (lambda x: x, Preprocessing(levels=65535)),
     r"in \[0, 1\]. Received: .*float32 .* to 25": (lambda x: 255 * x, Preprocessing(levels=1)),
     r"in \[0, 255\]. Received: .*float32 .* to 65": (lambda x: 65535 * x, Preprocessing()),
-    "float32 from -1.9.* leave out this step for a model": (lambda x: 4 * x - 2, Preprocessing()),
+    "float32 from -1.9.* leave out this step if a model": (lambda x: 4 * x - 2, Preprocessing()),
 }
 
 
@@ -84,7 +84,7 @@ REFUSED = {
     "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
     "12 bits in 16": (
         lambda x: 15 * x.astype("uint16"),
-        "hold levels up to 3825, too low .maybe 12 bits.* model of 255",
+        "levels reach 3825, too low .maybe 12 bits.* white at 255",
     ),
     "negative levels": (lambda x: x.astype("int16") - 128, "from 0 to 65535, not -128"),
     "32 bits": (lambda x: x.astype("uint32") << 24, "from 0 to 65535, not 0"),

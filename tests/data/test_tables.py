@@ -169,19 +169,19 @@ BROKEN = {
     "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
     "a label is missing": ("path,label\n{0},a\n{1},\n", {}, "needs a value in 'label'. Received: 1 without one, such as row 2"),
-    "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*without any of \['b'\]. Add"),
+    "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*without any for \['b'\]. Add"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
     "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(3 cells, not the header's 2\).*data.separator"),
     "no header": ("{0},a\n{1},b\n{2},a\n", {}, "needs a header such as path,label.*starting with"),
     "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
     "no paths": ("a,b\n1,2\n3,4\n", {}, "must name one file. Received: .*'3': .*data.path_column can name a column other than 'a'"),
     "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file.*'scan': \['x/scan.png', 'y/scan.png'\]}"),
-    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"without any of \['a'\]. Add some, or leave them out"),
+    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"without any for \['a'\]. Add some, or leave out these"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "beyond float32": ("path,a\n{0},1\n{1},1e39\n", {"label_columns": "a", "task": "numbers"}, "must hold a number or nothing in each row. Received: '1e39' in row 2"),
     "seconds since 1970": ("path,a\n{0},1700000000\n{1},1700000040\n", {"label_columns": "a", "task": "numbers"}, "than float32 rounds them. Received: 1700000000 with a standard deviation of 20 in the column 'a'"),
-    "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one of them is 1 in each row. Received: .*1 other rows, such as row 2"),
+    "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 other rows, such as row 2"),
 }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ Percent = Annotated[float, Range(0, below=100)]
 class Section:
     """Base class of dataclasses that check their fields against ranges and `RULES`.
 
-    A subclass gives its `name` in `Config`, which prefixes its fields in messages.
+    A subclass is declared with its `name` in `Config`, which precedes its fields in messages.
 
     Attributes:
         RULES: Further rules, as in `check_rules`.

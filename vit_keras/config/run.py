@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
     *(((name, "steps_per_execution"), *_DIVIDED) for name in STEPS),
     needs("label_smoothing", "loss", None, "softmax"),
     (("calibrate", "data.dev_percent"), *NEEDS),
-    (("calibrate", "sweep"), ONE_OF_TWO[0], "a sweep's last runs leave no images to calibrate on"),
+    (("calibrate", "sweep"), ONE_OF_TWO[0], "a sweep's final runs leave no images to calibrate on"),
     (("lora.rank", "model.weights"), *NEEDS),
     (("augment.crop", "task"), _of_objects, "crops of objects need task boxes"),
     (("loss", "task", "balance"), _of_classes, "class weights need a loss other than sigmoid"),
@@ -284,7 +284,7 @@ class Config(Section):
         )
 
 
-# Fields that must keep their defaults with other fields, as `_excluded` says.
+# Fields that must keep their defaults in the cases that `_excluded` lists.
 LABELS = "loss balance calibrate label_smoothing sweep folds patience"
 MIXED = "augment.mixup_alpha augment.cutmix_alpha"
 KEEP_RATES = "model.patch_keep_rate patch_keep_rates"
@@ -299,7 +299,7 @@ DINO = (
 )
 MATCHED = "distill.distance distill.patches"
 ANSWERS = "distill.kind distill.teacher_variant distill.weight distill.temperature"
-# These change features between epochs, or need the frozen layers again.
+# These fields change features between epochs, or need the frozen layers again.
 CHANGING = (
     "distribution fewshot_every watch_every pretext.objective lora.rank distill.teacher "
     "model.dropout_rate model.attention_dropout_rate model.stochastic_depth_rate "
@@ -320,7 +320,7 @@ UNUSED = {
 
 
 def _excluded(config: Config) -> tuple[tuple[Any, Any, str], ...]:
-    """Whether some fields must keep their defaults, these fields, and what requires it."""
+    """Returns conditions, the fields that must then keep their defaults, and the reason."""
     pretext, distill, task = config.pretext, config.distill, config.task
     objective, kind = f"`pretext.objective` {pretext.objective}", f"`distill.kind` {distill.kind}"
     return (

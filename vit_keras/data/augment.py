@@ -184,7 +184,7 @@ class Augmentation:
         erase(image, rng, self.config.erasing)
 
     def batch(self, made: tuple[Any, Any], generators: Iterable[np.random.Generator]):
-        """Mixes a batch of images `(B, H, W, C)` and targets; each pair has a generator."""
+        """Mixes a batch of images `(B, H, W, C)` and targets, with a generator for each pair."""
         return mix(*made, generators, self.config) if mixes(self.config) else made
 
     def _window(self, sides, label, rng):
@@ -205,8 +205,8 @@ class Augmentation:
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
             raise ValueError(
                 "RandAugment, augment.policy and augment.color_jitter need three 8-bit channels. "
-                f"Received: {pixels.shape[-1]} with levels={self.preprocessing.levels:g}. Leave "
-                "them out, or set model.channels to 3 and data.levels to 255"
+                f"Received: {pixels.shape[-1]} channels with levels={self.preprocessing.levels:g}. "
+                "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
         for change in self.changes:
             picture = change(picture, rng)

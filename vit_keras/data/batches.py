@@ -115,7 +115,7 @@ class Batches(keras.utils.PyDataset):
         self._threads = machine.cores() if threads is None else threads
         self._lock = threading.Lock()
         self._begun: dict[int, Future] = {}
-        # The threads start with their first task, and end when the pools are collected.
+        # The threads start with their first task, and end when the pools are garbage-collected.
         self._pool, self._each = ThreadPoolExecutor(2, "batches"), _in_chunks(self._threads)
 
     def __len__(self):
@@ -169,7 +169,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def _in_chunks(threads: int) -> Map:
-    """Returns a `map` in threads, each of which takes several items at a time."""
+    """Returns a `map` that runs in threads, each of which takes several items at a time."""
     pool = ThreadPoolExecutor(max(1, threads), "examples")
 
     def each(function, items):

@@ -278,8 +278,8 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
             if not count or len({*names}) < len(names) or max(listed.values()) > 1:
                 raise ValueError(
                     "A data set of boxes needs objects, distinct class names and each picture "
-                    f"once. Received: {files[0]!r} with {count} objects of {short(names)}, and "
-                    f"{listed.most_common(1)} most often"
+                    f"once. Received: {files[0]!r} with {count} objects, the names {short(names)}, "
+                    f"and a picture listed most often: {listed.most_common(1)}"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)
@@ -299,7 +299,7 @@ def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
 
 
 def _lines(path) -> list[str]:
-    """Returns the lines of a text file that are not blank; none if there is no such file."""
+    """Returns the lines of a text file that are not blank; none if the file does not exist."""
     text = read_text(path, REMEDY) if os.path.isfile(path) else ""
     return [line.strip() for line in text.split("\n") if line.strip()]
 
@@ -310,7 +310,7 @@ def _yolo(root, files) -> Annotations:
     if isinstance(names, Mapping):
         names = [names.get(k) for k in range(len(names))]
     if not isinstance(names, list) or not all(is_text(n) or type(n) is int for n in names):
-        raise ValueError(f"{files[0]!r} must name the classes from 0 up. Received: {short(names)}")
+        raise ValueError(f"{files[0]!r} must name all classes from 0 up. Received: {short(names)}")
     pictures, names = [], tuple(map(str, names))
     for split in ("train", "val", "test"):
         for picture in _yolo_pictures(root, content, split):

@@ -102,8 +102,8 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
         is_deep = levels > WHOLE["uint8"]
         if highest > levels if is_deep else 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16 bits hold levels up to {highest}, too low (maybe 12 bits) or too high for "
-                f"a model of {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
+                f"its 16-bit levels reach {highest}, too low (maybe 12 bits) or too high for white "
+                f"at {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
             )
         if is_deep:
             return pixels
@@ -203,12 +203,12 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
         is_small = is_small and not (is_resized and bool((values == values.round()).all()))
     except Exception:  # of any backend
         return
-    is_input = "float" in kind and low < -levels / 255  # of a model
+    is_input = "float" in kind and low < -levels / 255  # normalized already
     is_shallow = kind.endswith("uint8") and levels > WHOLE["uint8"]
     if is_small or is_input or is_shallow or high > levels + 1:
         warnings.warn(
             f"Pixels must lie in [0, {levels:g}]. Received: {kind} from {low:g} to {high:g}. Scale "
-            "them, or leave out this step for a model's input",
+            "them, or leave out this step if a model takes them as they are",
             stacklevel=2,
         )
 

@@ -278,7 +278,7 @@ def _linked(layout, split):
     first, folders = dict[tuple[int, int], str](), dict[str, list[str]]()
     order = lambda row: path_hash(os.path.relpath(row[0], layout.roots[split]))
     for image, name in sorted(layout.images(split), key=order):
-        if os.path.exists(image):  # not a broken link, which is unreadable
+        if os.path.exists(image):  # a broken link is an unreadable picture
             status = os.stat(image)
             image = first.setdefault((status.st_dev, status.st_ino), image)
         folders.setdefault(image, []).append(name)

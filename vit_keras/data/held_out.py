@@ -85,7 +85,7 @@ def divide(
     for attempt in range(TRIES if folds or percent else 0):
         start = f"{seed}/{attempt}" if attempt else seed
         digests = np.array([path_hash(f"{start}/{name}")[:16] for name in numbers])
-        ranks = np.argsort(np.argsort(digests))  # of each unit
+        ranks = np.argsort(np.argsort(digests))  # one for each unit
         part, lost = _deal(ranks[unit[image]], label, len(numbers), folds, percent)
         if lost < fewest:
             best, fewest = part[ranks], lost
@@ -210,7 +210,7 @@ def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig)
         return splits, ()
     kind, _, labels, _ = source.labels
     labels = np.zeros((len(train), 1)) if callable(labels) else labels[train]
-    kind = "numbers" if kind == "masks" else kind  # to be held out without reading the masks
+    kind = "numbers" if kind == "masks" else kind  # so no mask is read
     names = [source.keys[i] for i in train] if source.keys else range(len(train))
     groups = [source.groups[i] for i in train] if source.groups else None
     part = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent)

@@ -41,7 +41,7 @@ def _one_hot(label, task, outputs):
 
 
 def _name_labels(label, names):
-    """Names labels, such as "cat" and "dog 30%"; some may be mixed."""
+    """Returns a text for each label, such as "cat", or "cat 70%" and "dog 30%" in a mixture."""
     shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
     return [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
 
@@ -65,7 +65,7 @@ def _name_boxes(label, names):
 
 
 class LabelKind(NamedTuple):
-    """How the labels of a split are used; by default, as several labels of each picture are.
+    """How the labels of a split are used. The defaults suit several labels of each picture.
 
     Attributes:
         counts: Maps labels and K to the number of pictures of each output, `(K,)`.
@@ -75,7 +75,7 @@ class LabelKind(NamedTuple):
             two arrays; a share of each label is held out.
         target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
             `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
-        texts: Names what one picture's label holds, given the names of the outputs.
+        texts: Returns texts for the parts of one picture's label, given the names of the outputs.
         least: The smallest number of outputs.
         unit: What the held-out share is taken from, for messages.
     """
@@ -215,7 +215,7 @@ def read_labels(
             wrong = np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))
             if len(wrong):
                 raise ValueError(
-                    "Several columns hold classes if exactly one of them is 1 in each row. "
+                    "Several columns can hold classes if exactly one is 1 in each row. "
                     f"Received: {where!r} with {len(wrong):,} other rows, such as row "
                     f"{wrong[0] + 1}. Give one column in data.label_columns, or another --task"
                 )

@@ -65,7 +65,7 @@ def classes_in(numbers: dict[int, int], has_colors: bool, data: bytes) -> np.nda
     Args:
         numbers: The class number of each level, or of each color as 0xRRGGBB.
         has_colors: Whether pixels are colors.
-        data: The file.
+        data: The bytes of the file.
 
     Returns:
         The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is no class.
@@ -92,7 +92,7 @@ def _listed(values, are_colors):
 def mask_code(
     root: str, masks: Sequence[str], config: DataConfig
 ) -> tuple[tuple[str, ...], Callable[[bytes], np.ndarray]]:
-    """Returns the names of the classes of masks, and `classes_in` with their levels or colors.
+    """Returns the names of the classes of masks, and a function from a file's bytes to its classes.
 
     `root`/classes.txt names the classes, one per line, and may give the color of each, as `#ff0000`
     or `255 0 0`. Without it, and without `config.mask_values` and `config.mask_colors`, the masks
@@ -155,7 +155,7 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def levels_in(masks: Sequence[str], read: Callable = pixel_values) -> np.ndarray:
-    """Finds the levels in N mask files or, with `read` from `mask_code`, the classes.
+    """Finds the levels in N mask files or, with the function of `mask_code`, the classes.
 
     Returns:
         Whether each mask has each level or class, `(N, 256)` float32; 0 if it is unreadable.
@@ -233,7 +233,7 @@ def _has_masks_beside(root):
 
 
 def _masks_among(stems) -> dict[str, str]:
-    """Returns the masks among the names of files, with the names of their pictures."""
+    """Returns the masks among names of files, each with the name of its picture."""
     pictures = {stem: ENDS.sub("", stem) for stem in stems}
     return {stem: of for stem, of in pictures.items() if of != stem and of in pictures}
 

@@ -245,14 +245,14 @@ def check_pixels(width: int, height: int, channels: int = 3, itemsize: int = 4) 
     `BYTES` times as many bytes. Larger pictures are rare, and models use far fewer pixels.
 
     Raises:
-        ValueError: If there are more pixels or bytes, or none.
+        ValueError: If there are more pixels or bytes than that, or none.
     """
     most = math.inf if (limit := pillow().MAX_IMAGE_PIXELS) is None else limit
     pixels, size = width * height, channels * itemsize
     if min(width, height) < 1 or pixels > most or not 0 < pixels * size <= most * BYTES:
         raise ValueError(
-            f"it has {width}x{height} pixels of {size} bytes, but must have 1 to {most} of {BYTES} "
-            "bytes; make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
+            f"it has {width}x{height} pixels of {size} bytes, but must have 1 to {most} pixels in "
+            f"at most {most * BYTES} bytes; make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
         )
 
 

@@ -176,8 +176,8 @@ def eval_batches(
 def _joiner(split, change: Augmentation, masking, task, num_classes: int | None):
     """Returns a function that makes a batch of examples.
 
-    Each example is the index of a picture and the key of its generator. A batch has images or the
-    views of a pretext task, targets or labels, and perhaps weights.
+    An example is given by the index of a picture and the key of its generator. A batch has images
+    or the views of a pretext task, targets or labels, and perhaps weights.
     """
     split = split.read_as(change.preprocessing.levels, change.preprocessing.bands)
     stacked = lambda rows: keras.tree.map_structure(lambda *values: np.stack(values), *rows)
@@ -186,7 +186,7 @@ def _joiner(split, change: Augmentation, masking, task, num_classes: int | None)
         index, key = row
         (picture, label), rng = split.picture(index), generator(*key)
         if isinstance(masking, Views):
-            return masking.draw(picture, rng), np.zeros(2, "float32")  # has no targets
+            return masking.draw(picture, rng), np.zeros(2, "float32")  # views have no targets
         pixels, label = change.example(picture, label, rng)
         if masking:
             return (pixels, rng), masking.draw(rng)

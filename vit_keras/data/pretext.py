@@ -99,7 +99,7 @@ class Masking:
         return (digits @ powers).reshape(len(images), -1)
 
     def _cells(self, images, side=1):
-        """Cuts each patch into cells, `side` a side: `(B, N, side², pixels, C)`."""
+        """Cuts each patch into `side` by `side` cells: `(B, N, side², pixels, C)`."""
         (rows, columns), (_, height, width, channels) = self.grid, images.shape
         high, wide = height // (rows * side), width // (columns * side)
         x = images.reshape(-1, rows, side, high, columns, side, wide, channels)
@@ -115,7 +115,7 @@ THRESHOLD = 128  # solarize inverts pixels from here on
 
 
 def colors(config: DinoConfig, mode: str, blurred: float, solarized: float) -> Policy:
-    """DINO's changes of the colors of a view: jitter, gray, blur, and solarization.
+    """Returns DINO's changes of a view's colors: jitter, gray, blur, and solarization.
 
     The jitter is `color_jitter` with `config.color_jitter` times the numbers in `JITTER`. The blur
     is a Gaussian of sigma 0.1 to `config.blur_sigma` pixels, which Pillow approximates with three
@@ -123,7 +123,7 @@ def colors(config: DinoConfig, mode: str, blurred: float, solarized: float) -> P
 
     Args:
         config: The strength of the changes.
-        mode: Pillow's mode of the pictures; those in "L" have no saturation and no hue.
+        mode: Pillow's mode of the pictures; pictures in "L" have no saturation and no hue.
         blurred: The share of views to blur.
         solarized: The share of views to solarize.
     """

@@ -55,7 +55,7 @@ def _turn_hue(picture, circles):
     return pillow().merge("HSV", (hue, *others)).convert("RGB")
 
 
-# Each maps a picture, in RGB for most of them, and the amounts of the change to another picture.
+# Each maps a picture, which most of them need in RGB, and amounts of change to a new picture.
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "identity": lambda picture: picture,
     "auto_contrast": _image_ops("autocontrast"),

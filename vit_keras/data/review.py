@@ -29,7 +29,7 @@ HASHED = 128  # pixels: pictures are reduced to one or two times this side befor
 BITS, SIDE = 64, 32  # of a phash, and pixels of the picture that it is computed from
 SMALLEST = 32  # pixels, the smallest side for a phash: smaller pictures merely look alike
 COLOR_DISTANCE = 16  # levels by which a quarter's mean color may differ in a copy
-SPOILED = {  # by the fact in which two pictures that look alike differ
+SPOILED = {  # by what differs between two pictures that look alike
     "splits": "in two splits, so the measured accuracy is too high: keep one of each pair",
     "classes": "with two labels: compare them, and keep the right one",
     "": "twice in a class: keep one of each pair",

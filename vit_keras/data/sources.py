@@ -132,7 +132,7 @@ def load(
     least = LABEL_KINDS[dataset.kind].least
     if (labeled or dataset.class_names) and len(dataset.class_names) < least:
         raise ValueError(
-            f"A data set of {dataset.kind} needs {least} or more. Received: {name!r} with "
+            f"A data set of {dataset.kind} needs {least} or more names. Received: {name!r} with "
             f"{list(dataset.class_names)}"
         )
     return dataset
@@ -152,8 +152,8 @@ def _check_classes(dataset: Dataset) -> None:
     train = count_classes(dataset, {"train": dataset.splits["train"]})["train"]
     if untrained := [name for name in names if not train[name]]:
         raise ValueError(
-            f"All {kind} must have training images. Received: {dataset.name!r} without any of "
-            f"{untrained}. Add some, or leave them out"
+            f"All {kind} must have training images. Received: {dataset.name!r} without any for "
+            f"{untrained}. Add some, or leave out these {kind}"
         )
 
 
@@ -240,7 +240,7 @@ def fingerprint(dataset) -> dict[str, Any]:
     """
 
     def sized(split):
-        size = lambda path: os.path.getsize(path) if os.path.isfile(path) else -1  # on a server
+        size = lambda path: os.path.getsize(path) if os.path.isfile(path) else -1  # -1 on a server
         named = split.source.files(split.indices) if split.source.files else ()
         return [(file, path, size(path)) for file, path in named]
 

@@ -115,7 +115,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
 
 
 def _texts(cells: Iterable) -> list[str]:
-    """Returns cells as texts, empty for unknown ones."""
+    """Returns the cells' texts, which are empty for unknown cells."""
     return [str(labels.text_of(cell) or "") for cell in cells]
 
 

@@ -23,7 +23,7 @@ from vit_keras.data.shards.formats import FORMATS
 from vit_keras.support import extras
 from vit_keras.support.checks import check_choice
 
-# The feature that decides the class, and a function from its value to the class.
+# The feature that decides the class, and a function that maps its value to the class.
 Label = tuple[str, Callable[[Any], int]]
 
 
@@ -78,7 +78,7 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
     if not images or not (label or classes):
         raise ValueError(
             "A classifier needs a feature of type Image and one of type ClassLabel. "
-            f"Received: tfds:{name} with {info.features}"
+            f"Received: tfds:{name} with {info.features}. Choose another data set"
         )
     image, (key, class_of) = images[0], label or (classes[0], int)
     example = library.features.FeaturesDict({k: info.features[k] for k in (image, key)})
@@ -138,7 +138,7 @@ class Task(NamedTuple):
         num_classes: The number of classes.
         val200: The 200 images for choosing hyperparameters, in addition to the 800 to train on.
         test: The images for the final result.
-        label: What decides the class; None if it is the data set's label.
+        label: What decides the class; None for the data set's own label.
         crop: Whether a crop of an image keeps its label.
         flip: Whether a mirrored image keeps its label.
         small: Whether images have fewer than 96x96 pixels.

@@ -1,4 +1,4 @@
-"""Shards: the files that a pattern names, the places of their records, the data set, and packing.
+"""Shards: the files that a pattern names, an index of their records, the data set, and packing.
 
 An index is built once, by reading all shards. It is kept in `vit_keras/shards` in `$KERAS_HOME` or
 `~/.keras`, under a name derived from the names, sizes and times of the shards.
@@ -113,7 +113,7 @@ def find_shards(pattern: str) -> Shards:
         *_, above, name = path.split("/")
         of_folder = split_name(above) if split_name(above) in SPLITS else "train"
         split, entry = entries.get(path, (split_in(name, of_folder), {}))
-        is_known = entry and is_remote(path)  # which saves a request to the server
+        is_known = entry and is_remote(path)  # saves a request to the server
         size, stamp = (entry["bytes"], "") if is_known else size_and_stamp(path)
         return split, Shard(path, size, stamp, entry.get("images"), entry.get("sha256"))
 
@@ -127,7 +127,7 @@ def find_shards(pattern: str) -> Shards:
 
 def _named(pattern) -> list[str]:
     """Returns the files that a pattern names, in order."""
-    if os.path.exists(pattern):  # whatever characters its name has
+    if os.path.exists(pattern):  # even if its name looks like a pattern
         return [pattern]
     paths: list[str] = []
     for path in expand_braces(pattern):
@@ -213,7 +213,7 @@ def _form(pattern, paths) -> ShardFormat:
     return FORMATS[str(*kinds)]
 
 
-VERSION = 5  # of the file and of what is read from shards
+VERSION = 5  # of the index file, and of how shards are read
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 
 
@@ -265,7 +265,7 @@ def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:
         number = classes.setdefault(label, len(classes)) if isinstance(label, str) else label
         if kinds not in ({int}, {str}) or not 0 <= number < MOST_CLASSES:
             raise ValueError(
-                "the labels must all be names, or all be numbers, of at most "
+                "the labels must be either all names or all numbers, for at most "
                 f"{MOST_CLASSES} classes, but the label of its record {where} is {label!r:.60}"
             )
         return offset, length, number
@@ -486,7 +486,7 @@ def _reduced(name, picture, suffix, side):
 
 
 def _encoded(picture, **options) -> bytes:
-    """Encodes a picture; an array, of more than 8 bits or other channels, as `.npy`."""
+    """Encodes a picture; one that is an array, for its bits or channels, becomes `.npy`."""
     file = io.BytesIO()
     if isinstance(picture, np.ndarray):
         np.save(file, picture, allow_pickle=False)
