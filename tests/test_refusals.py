@@ -140,7 +140,7 @@ RUNS = [
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
     (lambda: plan({"devices": 3}), "`batch` must be a multiple of devices.*devices=3"),
     (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
-    (lambda: plan({}, folds=5), "`folds` must be 0 with a plan, which counts one run .*Received: "),
+    (lambda: plan({}, folds=5), "`folds` must be 0 with a plan, which covers one run .*Received: "),
     (lambda: plan({}, model=ModelConfig("R50x1")), "Measure one update of this model instead"),
 ]
 TILES, NO_CLASSES = evaluation.TileOptions(tiles=True), data.Dataset("d", {}, "ab", kind="labels")

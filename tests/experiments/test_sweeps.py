@@ -252,5 +252,5 @@ def test_a_step_of_a_run_becomes_one_file_or_is_refused(swept, tmp_path):
     text = (folder / "config.yaml").read_text().replace("label_smoothing: 0.1", "")
     changed = text.replace("task: classes", "task: numbers").replace("loss: softmax", "loss: mse")
     (folder / "config.yaml").write_text(changed)
-    with pytest.raises(ValueError, match="one of a run of numbers their mean.*step_000000004"):
+    with pytest.raises(ValueError, match="labels in a run of numbers.*step_000000004"):
         run(command)

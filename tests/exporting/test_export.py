@@ -249,7 +249,7 @@ def test_files_take_images_of_any_size(rng, tmp_path, monkeypatch):
         assert 1 in opened  # the file that is timed
         opened.clear()
     (tmp_path / "out" / "manifest.json").unlink()
-    with pytest.raises(ValueError, match="`image_size` is needed.*model.onnx"):
+    with pytest.raises(ValueError, match="`image_size` must be given.*model.onnx"):
         open_predictor(file)
 
 

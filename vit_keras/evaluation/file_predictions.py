@@ -303,7 +303,7 @@ CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the cen
 
 
 def _places(view, sides):
-    """Returns the rows and columns of the images themselves, and of each of their views."""
+    """Returns the slices of rows and columns that give the images themselves and each view."""
     whole = slice(None)
     if view == "flip":
         return [(whole, whole), (whole, slice(None, None, -1))]
@@ -314,7 +314,7 @@ def _places(view, sides):
 
 
 def _over_views(predictor, view, images):
-    """Averages over views of each image; for a pixel, over the views that show it."""
+    """Averages the outputs over views of each image; a pixel's, over the views that show it."""
     images = np.asarray(images)
     sides = np.array(images.shape[1:3])
     places, answers = _places(view, sides), []

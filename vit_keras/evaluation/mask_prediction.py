@@ -89,7 +89,7 @@ SHOWN, SIDE, GAP = 8, 160, 4  # pictures on a sheet, and the pixels of their sid
 
 def palette() -> np.ndarray:
     """Returns class colors, `(256, 3)` uint8: class 0 is black, and 255, no class, is white."""
-    hues = [(0.02 + 0.618034 * k) % 1 for k in range(VOID)]  # so that neighbors differ
+    hues = [(0.02 + 0.618034 * k) % 1 for k in range(VOID)]  # successive classes differ clearly
     colors = [colorsys.hsv_to_rgb(hue, 0.85, 0.95 if k % 2 else 0.75) for k, hue in enumerate(hues)]
     return np.round(255 * np.array([(0, 0, 0), *colors[1:], (1, 1, 1)])).astype("uint8")
 
@@ -154,7 +154,7 @@ def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
 
 
 def save_sheet(panels: Sequence[Sequence[np.ndarray]], path: str | os.PathLike) -> None:
-    """Writes rows of as many pictures `(h, w, 3)` uint8, two rows side by side, as PNG."""
+    """Writes equally long rows of pictures `(h, w, 3)` uint8 as a PNG, two rows side by side."""
     height, width = (max(p.shape[axis] for row in panels for p in row) + GAP for axis in (0, 1))
     white: dict[str, Any] = {"constant_values": 255}
     fill = lambda p: np.pad(p, [(0, height - len(p)), (0, width - p.shape[1]), (0, 0)], **white)

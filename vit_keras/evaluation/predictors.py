@@ -127,11 +127,11 @@ class Predictor:
 
 
 def filled(run: Callable, size: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a `run` that fills batches with copies of their images.
+    """Returns a function that calls `run` on batches filled with copies of their images.
 
-    It fills them up to `size` or to the largest batch so far, since another number of images would
-    recompile the model and change the outputs' last bits. Only the outputs of the given images are
-    returned, in float32.
+    Batches are filled up to `size` or to the largest batch so far, since another number of images
+    would recompile the model and change the outputs' last bits. Only the outputs of the given
+    images are returned, in float32.
     """
     largest = size
 
@@ -244,7 +244,7 @@ def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
 
 
 REMEDY = "Restore it, or export the model again"
-NEEDS_SIZE = "`image_size` is needed if a model takes images of any size. Received: None for {}"
+NEEDS_SIZE = "`image_size` must be given for a model of any size. Received: None for {}"
 
 
 class Input(TypedDict, total=False):
@@ -342,7 +342,7 @@ def _open_exported(path, image_size, features):
     preprocessing, shape = _images_of(path, exported, told, image_size)
     read = (lambda images: to_levels(images, 255)) if exported.dtype == "uint8" else np.asarray
     run = lambda images: exported(read(images))
-    if is_mask := output == "mask":  # its classes become probabilities, which can be resized
+    if is_mask := output == "mask":  # classes become probabilities, which can be resized
         if not told.get("names"):
             raise ValueError(
                 "An exported file of masks needs the names of its classes. Received: "
@@ -357,7 +357,7 @@ def _open_exported(path, image_size, features):
 
 
 def _description(path, note):
-    """Joins what an exported file says about itself, its `manifest.json` and its `labels.txt`."""
+    """Joins an exported file's own note with its `manifest.json` and its `labels.txt`."""
     told = parse_json(note or "{}", f"The task in {os.fspath(path)!r}", Note, REMEDY)
     folder, manifest = _manifest_of(path)
     if (labels := folder / "labels.txt").is_file():

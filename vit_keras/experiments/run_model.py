@@ -287,9 +287,9 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     config = runs.find_run(folder := path.parents[1], complete=False).config
     if config.cache_features or config.task == "numbers":
         raise ValueError(
-            "A checkpoint of a run with cache_features lacks the frozen layers, and one of a run "
-            f"of numbers their mean. Received: {str(path)!r}. Give the folder of the run after its "
-            "last update"
+            "Checkpoints lack the frozen layers in a run with cache_features, and the mean of the "
+            f"labels in a run of numbers. Received: {str(path)!r}. Give the folder of the run "
+            "after its last update"
         )
     names = data.recorded_classes(folder)
     shares = (1 / len(names),) * len(names) if names else None  # the loss is not used

@@ -100,7 +100,7 @@ def _check_backend():
 
 
 def _check_batch(config, images, topology):
-    """Prints a note if a batch exceeds the training set; refuses an absurd repetition."""
+    """Prints a note if a batch repeats training images; refuses an absurd number of copies."""
     if config.batch > MOST_REPEATED * images:
         raise ValueError(
             f"`batch` must be at most {MOST_REPEATED} times the number of training images. "
@@ -146,7 +146,7 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         figures.curves(rows, run.folder / "curves.png")
     report: dict[str, Any] = {}
     if config.learns_labels:
-        answers, is_judged = None, feed.dev is feed.test  # on the images that tune the model
+        answers, is_judged = None, feed.dev is feed.test  # they tune the model
         if config.data.dev_percent:
             answers = run_model.fit_to_development(model, feed.dev, config)
             _save(model, run)

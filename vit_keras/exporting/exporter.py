@@ -27,7 +27,7 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.layers.base import refuse_quantized
 from vit_keras.support import command_line, files
 
-COSTS = "costs.md"  # of `export_patch_sizes`
+COSTS = "costs.md"  # written by `export_patch_sizes`
 SHOWN = 1000  # characters of an error
 
 
@@ -282,7 +282,7 @@ class File:
     Attributes:
         source: The format whose float32 file this one is made from; None if made from the model.
         whole: The path, or its folder for OpenVINO, which writes two files.
-        batch: The images per call; None for any number.
+        batch: The number of images per call; None for any number.
         fault: Why the file failed; empty if it did not.
         row: The file's row in the manifest.
     """
@@ -333,7 +333,7 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
 
 
 def fault_of(step: Callable, *arguments) -> str:
-    """Calls a step of an export; returns why it fails, or an empty text."""
+    """Calls a step of an export; returns the reason if it fails, or else an empty text."""
     try:
         step(*arguments)
     except Exception as error:  # each library raises its own errors
@@ -399,7 +399,7 @@ def _write(rewritten, plan, format, precision, path, batch):
 
 
 def _complete(file, job, floats):
-    """Makes a file from another, or takes a converted one; describes it, and fills its row.
+    """Derives a file unless it was converted; describes and judges it, and fills its row.
 
     Raises:
         ValueError: If the file stores its weights in too many bits, or differs too much from
@@ -422,10 +422,10 @@ def _complete(file, job, floats):
 
 
 def _derive(file, job, source):
-    """Makes a file from another; layers that would lose too much stay in float32.
+    """Derives a file from another one; layers that would lose too much stay in float32.
 
     Returns:
-        These layers, their ranking, and how many numbers and other bytes the file may hold.
+        Those layers, their ranking, and how many numbers and other bytes the file may hold.
     """
     if source.fault:
         raise ValueError(source.fault)

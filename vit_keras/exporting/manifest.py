@@ -160,7 +160,7 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
 
 
 GRAY = "Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
-NOT_MEDIAPIPE = "MediaPipe takes only models of color pictures; open the TFLite files with LiteRT."
+NOT_MEDIAPIPE = "MediaPipe takes only models for color pictures; open the TFLite files with LiteRT."
 MEDIAPIPE = "MediaPipe resizes without antialiasing and never crops: give it {}x{} pixels."
 AS_TRANSFORMERS = "The outputs have the names and shapes of transformers' class in `config.json`."
 

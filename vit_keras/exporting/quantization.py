@@ -70,8 +70,8 @@ LITERT = {
     # Dense layers and convolutions in int8; the ranges of activations come from `calibration`.
     # Attention's products and the normalizations stay in float32: XNNPACK has no int8 for them.
     "int8-static": functools.partial(_static, activation_num_bits=8),
-    # Every operation with int16 activations, for NPUs, attention and most of a normalization
-    # included. Images and outputs keep their types. LiteRT has no fast kernels for these on CPUs.
+    # For NPUs: int16 activations in every operation, including attention and most of a
+    # normalization. Images and outputs keep their types. LiteRT has no fast CPU kernels for these.
     "int8-static16": functools.partial(_static, activation_num_bits=16, operations=("*",)),
 }
 

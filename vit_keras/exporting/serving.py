@@ -379,8 +379,8 @@ def for_inference(
         model: A functional Keras model.
         token_merging: Pairs of tokens that each block merges on average, which costs accuracy.
         merging_schedule: "constant", or "decreasing" linearly from twice the average to 0 (Section
-            3 of the paper), which merges as many tokens, but earlier, so it is faster and loses
-            more accuracy.
+            3 of the paper), which merges the same number of tokens, but earlier, so it is faster
+            and loses more accuracy.
         with_attention: Whether the copy has a second output `(B, h, w)`, the attention rollout over
             the patches.
 

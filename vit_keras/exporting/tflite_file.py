@@ -93,7 +93,7 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     Args:
         path: The file; changed in place.
         model: The Keras model in the file.
-        output: A name in `serving.OUTPUTS`, or "boxes". Of two outputs that are no boxes, the one
+        output: A name in `serving.OUTPUTS`, or "boxes". Of two outputs other than boxes, the one
             with three axes is described as attention.
         raw: Whether the file takes prepared images.
     """

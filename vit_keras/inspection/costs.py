@@ -319,7 +319,7 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
         if kind in RULES:
             return RULES[kind](layer, shape, convention)
     multiplies = not isinstance(layer, keras.Layer) or isinstance(layer, PRODUCTS_OF_INPUTS)
-    # A test of each layer in `vit_keras.layers` counts what it multiplies.
+    # A test counts what each layer in `vit_keras.layers` multiplies.
     known = "vit_keras.layers." if multiplies or layer.weights else ("keras.", "vit_keras.")
     if type(layer).__module__.startswith(known) and not multiplies:
         return iter(())

@@ -203,7 +203,7 @@ def toward(values: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 
 
 def _brightness(weights):
-    """Scales `(..., h, w)` to [0, 1]; few outliers of a large model do not darken other patches."""
+    """Scales `(..., h, w)` to [0, 1], clipping the few outliers, which would darken the rest."""
     high = np.quantile(weights, 0.975, axis=(-2, -1), method="higher", keepdims=True)
     return np.minimum(weights / np.maximum(high, TINY), 1)
 

@@ -330,7 +330,7 @@ def _planned_model(config, num_classes):
 def _check(config, device, devices, utilization):
     """Refuses runs that no rule covers. On a CPU, a run has one device and a plain head."""
     on_processor = device.flops is None
-    check_defaults(config, PLAIN, "a plan, which counts one run whose weights all learn labels")
+    check_defaults(config, PLAIN, "a plan, which covers one run that trains all weights on labels")
     is_covered = lambda name: name != "model_parallel"
     is_plain = lambda task: not (on_processor and task in WITH_HEAD)
     rules: list[Rule] = [
