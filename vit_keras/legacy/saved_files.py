@@ -154,7 +154,7 @@ def downgrade(upgraded: keras.Model, model: keras.Model) -> None:
 
 
 def _copy(sources, targets) -> None:
-    """Assigns variables to those with the same path, whose shapes split or join the heads.
+    """Copies variables to those with the same path, whose shapes may join or split the heads.
 
     The numbers are copied; JAX's arrays would otherwise be shared, and lost in the first step.
     """
@@ -164,7 +164,7 @@ def _copy(sources, targets) -> None:
 
 
 def _path(variable):
-    """The path in a `VisionTransformer` of its variable, or of that of a model of vit-keras 0.x."""
+    """Returns a variable's path in a `VisionTransformer`, also for a model of vit-keras 0.x."""
     path = re.sub(r"/Transformer_encoderblock_\d+_Dense_", "/MlpBlock_3/Dense_", variable.path)
     return path.replace("class_token/", "cls/").removeprefix("Transformer_")
 

@@ -24,7 +24,7 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
     """Checks the input of `fit`, `evaluate` or `predict`, and turns a list into an array.
 
     Args:
-        model: An `ImageModel`. Keras itself checks several inputs.
+        model: An `ImageModel`. If it has several inputs, only Keras checks them.
         images: A tensor, an array, a `tf.data.Dataset`, or a list of pictures `(H, W, C)`. Other
             types are not checked. As in Keras, a grayscale model also takes images `(B, H, W)`.
         least: The smallest number of images allowed.
@@ -39,7 +39,7 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
     images = as_inputs(images, model.preprocessing, warns)
     spec = getattr(images, "element_spec", None)
     shape = getattr(images if spec is None else keras.tree.flatten(spec)[0], "shape", None)
-    if shape is None or getattr(shape, "rank", 0) is None:  # which a data set may not know
+    if shape is None or getattr(shape, "rank", 0) is None:  # a data set may not know its shape
         return images
     expected, received = model.inputs[0].shape, tuple(shape)
     if len(received) == len(expected) - 1 and expected[-1] == 1:
@@ -57,8 +57,8 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
     return images
 
 
-# Of Keras and of this package, what reads probabilities without an argument for logits, and what
-# reads logits, in lower case and without underscores.
+# Losses and metrics of Keras and of this package that read only probabilities, and those that read
+# only logits. Their names are in lower case and without underscores.
 OF_PROBABILITIES = "kldivergence", "categoricalgeneralizedcrossentropy", "dice", "tversky"
 OF_LOGITS = "pixelcrossentropy", "rareclasscrossentropy", "sigmoidcrossentropy"
 # For these, TensorFlow itself finds the logits before a softmax or sigmoid.
@@ -102,7 +102,7 @@ def check_compile(model, arguments: Mapping[str, Any]) -> None:
 
 
 def _named(one, argument, outputs):
-    """The loss or metric that Keras takes for a name; anything else as it is."""
+    """Returns the loss or metric that Keras finds for a name; anything else as it is."""
     if not isinstance(one, str):
         return one
     if one.lower() in ("accuracy", "acc"):
@@ -113,7 +113,7 @@ def _named(one, argument, outputs):
 
 
 def _reads(one) -> tuple[str | None, str]:
-    """Whether a loss or metric reads "logits", "probabilities" or None; how to give it logits."""
+    """Returns what a loss or metric reads, or None, and the argument that makes it read logits."""
     function = getattr(one, "func", one)  # of a partial
     is_function = inspect.isroutine(function)
     kind = function if is_function else type(one)
@@ -135,7 +135,7 @@ def _reads(one) -> tuple[str | None, str]:
         levels = 0.5
     if not any(0 < level < 1 for level in keras.tree.flatten(levels) if level):
         return None, ""
-    return "probabilities", "" if "average" in config else f"{argument}=0.0"  # an F-score's is > 0
+    return "probabilities", "" if "average" in config else f"{argument}=0.0"  # F-scores need > 0
 
 
 def _gives(tensor) -> str:

@@ -114,7 +114,7 @@ def _resized(
             f"Received: model {model.name!r}. Pass {', '.join(inside)}"
         )
     model, images = _prepared(model, image_size or model.input_shape[1:3])
-    embedding: list[PatchEmbedding] = []  # of the copy, which is called before layers on its grid
+    embedding: list[PatchEmbedding] = []  # the copy's, called before layers that use its grid
 
     def clone(layer):
         config = layer.get_config()
@@ -144,7 +144,7 @@ def _resized(
 
 
 def _prepared(model, image_size):
-    """The model with its adapters merged, and the input of its copy."""
+    """Returns the model with its adapters merged, and the input for its copy."""
     shape = (*image_size, model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
     return merge_lora(model) if lora_layers(model) else model, images

@@ -41,7 +41,7 @@ def backbone_of(model: keras.Model) -> keras.Model:
 
 
 def backbones(model: keras.Model, place: str = "model") -> dict[str, keras.Model]:
-    """The models with blocks of their own: `model`, or models in it, keyed by how to get them."""
+    """Returns the models with blocks of their own, `model` or models in it, by how to get them."""
     if any(isinstance(layer, BACKBONE) for layer in model.layers):
         return {place: model}
     models: dict[str, keras.Model] = {}
@@ -52,7 +52,7 @@ def backbones(model: keras.Model, place: str = "model") -> dict[str, keras.Model
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """The layers that compute something."""
+    """Returns the layers that compute something."""
     return [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
 
 
@@ -141,7 +141,7 @@ def refuse_windows(model: keras.Model) -> None:
     """Raises ValueError unless a model has blocks, all of which attend to all tokens."""
     windowed = windowed_blocks(model)
     if windowed or not any(isinstance(layer, layers.EncoderBlock) for layer in model.layers):
-        state = f"where {', '.join(windowed)} attend within windows" if windowed else "without any"
+        state = f"where {', '.join(windowed)} attend within windows" if windowed else "with none"
         raise ValueError(
             "Attention weights need a model with EncoderBlock layers that attend to all tokens. "
             f"Received: model {model.name!r}, {state}"
@@ -412,7 +412,7 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
 
 
 def normalized_tokens(model: keras.Model):
-    """The tokens `(B, T + N, D)` after the last block, normalized if the model has a norm.
+    """Returns the tokens `(B, T + N, D)` after the last block, normalized if the model has a norm.
 
     Some models normalize only the mean of the patches.
     """

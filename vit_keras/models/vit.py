@@ -1,6 +1,6 @@
 """The Vision Transformer (arXiv 2010.11929), its hybrids (Section 3.1), and BiT's ResNet-v2.
 
-Position embeddings and their placements are in Appendix D.4, the ResNet in arXiv 1912.11370.
+Appendix D.4 describes the position embeddings and their places; arXiv 1912.11370, the ResNet.
 """
 
 import dataclasses

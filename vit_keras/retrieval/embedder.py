@@ -186,7 +186,7 @@ def open_embedder(
         vectors = np.asarray(run(as_inputs(images, preprocessing)), "float32")
         return unit_length(vectors) if normalize else vectors
 
-    # As it is read back from a table.
+    # The description is the same when it is read back from a table.
     description = json.loads(json.dumps({"weights": of_weights, **chosen, **inputs, **resizing}))
     return Embedder(embed, predictor.input_shape, shape, preprocessing, description)
 
@@ -359,7 +359,7 @@ class EmbeddingJob:
         if self.out.exists():
             self._check_same(self.out, f"{str(self.out)!r} was made by another job")
             with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
-                recover(self.out.parent)  # from a process that was killed at the end
+                recover(self.out.parent)  # after a process that was killed at its end
                 remove_folder(self.folder)
             return True
         with claimed_output(self.out, "an embedding"):

@@ -150,7 +150,7 @@ def seal(file) -> None:
 
 
 def read_seal(path: str | os.PathLike, remedy: str) -> str:
-    """Returns the SHA-256 inside a file.
+    """Returns the SHA-256 that is stored in a file.
 
     Raises:
         ValueError: If there is none, or if the file has changed since `seal`. The message ends with

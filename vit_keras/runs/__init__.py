@@ -137,7 +137,7 @@ def _check_folder(folder):
 
 
 def run_of(path: str | os.PathLike, complete: bool = True) -> Run | None:
-    """Opens the run in a folder; None for another folder, or for a file.
+    """Opens the run in a folder; returns None for any other folder, or for a file.
 
     Raises:
         FileNotFoundError: The run has no model yet, although it must be `complete`.

@@ -303,7 +303,7 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
 
 
 def main(threads: str, images_file: str, *paths: str) -> None:
-    """Prints the median time of 20 calls of each file, after two calls to warm up."""
+    """Prints the median time of 20 calls of each file, after two calls that warm it up."""
     images, times = np.load(images_file, allow_pickle=False), {}
     for path in paths:
         names = {"run": open(path, int(threads)), "images": images}

@@ -187,7 +187,7 @@ def remove_folder(folder: str | os.PathLike) -> None:
 def recover(parent: str | os.PathLike) -> None:
     """Removes what killed processes left in `parent`, and restores what they were replacing.
 
-    What a live process is writing stays.
+    What a live process is writing is left alone.
     """
     for left in pathlib.Path(parent).absolute().glob(f"{PARTIAL}*"):
         path = left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK))
@@ -233,7 +233,7 @@ def reserved(
             is_ours = is_ours or pathlib.Path(names[0]) in path.parents
             cause = error.errno if is_ours else None
         else:
-            said = f"{error} {error.__context__}"  # torch replaces the error of its file
+            said = f"{error} {error.__context__}"  # torch's error replaces the file's
             cause = next((number for number in CAUSES if os.strerror(number) in said), None)
         if cause is None:
             raise

@@ -168,7 +168,7 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     first: Any = next(iter(images), []) if isinstance(images, (list, tuple)) else None
     if isinstance(first, (list, tuple)) or getattr(first, "ndim", 0) == 3:
         images = as_numbers(images)
-    elif isinstance(images, np.ndarray):  # reading all can take longer than the model
+    elif isinstance(images, np.ndarray):  # reading them all can take longer than the model
         images = as_numbers(images, step=1 + len(images) // SAMPLED)
     if not isinstance(images, np.ndarray) or not images.size:
         return images

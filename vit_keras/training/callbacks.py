@@ -38,7 +38,7 @@ def stop_signals() -> Iterator[Any]:
 
     Yields:
         An object with two attributes: `number`, the number of the signal, or 0; and `begun`, which
-        the run sets when an update has ended. Until then there is nothing to lose, and Ctrl-C has
+        the run sets after its first update. Until then there is nothing to lose, and Ctrl-C has
         its usual effect.
     """
     noted = types.SimpleNamespace(number=0, begun=False)
@@ -67,10 +67,10 @@ def stop_signals() -> Iterator[Any]:
 
 
 def use_keep_rate(model: keras.Model, config: Config, epoch: int) -> None:
-    """Sets the layer `patch_dropout` to the one of `patch_keep_rates` for an epoch, from 0.
+    """Sets the rate of the layer `patch_dropout` from `patch_keep_rates`; epochs count from 0.
 
     Each rate applies for an equal part of the run, from the first epoch (of `eval_every` updates)
-    that begins in this part. Every rate gives a different number of tokens, so the model compiles
+    that begins in that part. Every rate gives a different number of tokens, so the model compiles
     once for each.
     """
     rates = config.patch_keep_rates
@@ -117,7 +117,7 @@ class RunCallbacks(keras.callbacks.CallbackList):
         start: The number of updates so far.
         topology: The devices and processes of the run.
         others: Callbacks that add to the logs or log them, called before the row is recorded.
-        labels: Evaluates the held-out images in place of `fit`, if it cannot.
+        labels: Evaluates the held-out images if `fit` cannot; None if it can.
         board: A `TensorBoard`, which gets the rows after each evaluation; None for none.
 
     Example:
@@ -150,10 +150,10 @@ class RunCallbacks(keras.callbacks.CallbackList):
     def __enter__(self):
         """Notes signals, shows the progress, and writes checkpoints while training goes on.
 
-        tqdm hides its bar if standard error is no terminal; then each evaluation prints a line.
+        If standard error is not a terminal, tqdm hides its bar, and each evaluation prints a line.
         """
         total, done = (steps * self.config.batch for steps in (self.config.total_steps, self.step))
-        hidden = None if self.topology.is_chief else True  # None: if there is no terminal
+        hidden = None if self.topology.is_chief else True  # None: hidden without a terminal
         options = {"unit": " images", "unit_scale": True, "mininterval": 1.0, "disable": hidden}
         bar = extras.require("tqdm").tqdm(total=total, initial=done, **options)
         self.signals = self._open.enter_context(stop_signals())
@@ -216,7 +216,7 @@ class RunCallbacks(keras.callbacks.CallbackList):
 
     def on_test_end(self, logs=None):
         self._restore_generator()
-        super().on_test_end(logs)  # of the average, as in the evaluation
+        super().on_test_end(logs)  # callbacks see the average, as evaluated
         put_back(self.model, self.weights)
         self.evaluation_seconds += time.perf_counter() - self.paused
         if self.model.stop_evaluating:

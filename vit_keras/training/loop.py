@@ -147,7 +147,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     rows = _recorded_rows(run, start, topology)
     ended = start >= config.total_steps or runs.out_of_patience(rows, config.patience)
     at_end = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
-    due = at_end and (not rows or rows[-1]["step"] != start)  # the run stopped
+    due = at_end and (not rows or rows[-1]["step"] != start)  # the run stopped in between
     if ended and not due:
         return rows
     board = labels = None
@@ -171,7 +171,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
 
 
 def _recorded_rows(run, start, topology):
-    """The run's rows up to the checkpoint of update `start`; none of those it had may be lost."""
+    """Returns the rows up to the checkpoint of update `start`; raises if the run has lost any."""
     path = run.checkpoints / f"step_{start:09d}" / "meta.json"
     meta = read_json(path) if path.exists() else {}
     runs.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
@@ -244,7 +244,7 @@ class TensorBoard:
 
     Args:
         run: The run.
-        model: The model, which may have a class token.
+        model: The model, with or without a class token.
         validation: The held-out batches.
         batch: Training data, whose images `(B, H, W, C)`, or the first view of each, are shown
             once, at the beginning of a run.
@@ -278,7 +278,7 @@ class TensorBoard:
         if self.every and len(rows) % self.every == 0:
             maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
             heat = attention_rollout(maps)[:, 0]  # the first token represents the image
-            heat = heat[:, -np.prod(self.grid) :]  # without a class token
+            heat = heat[:, -np.prod(self.grid) :]  # its attention to the patches
             heat, size = to_unit(heat.reshape(-1, *self.grid, 1)), self.pictures.shape[1:3]
             heat = keras.ops.image.resize(heat, size, data_format="channels_last")
             images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)

@@ -88,7 +88,7 @@ class PixelAccuracy(MeanIoU):
 
 
 class EvaluateLabels:
-    """Computes `val_loss` and an average precision at the end of an epoch, in place of `fit`.
+    """Computes `val_loss` and an average precision at the end of an epoch, instead of `fit`.
 
     The precision is `val_average_precision` for labels, and COCO's `val_ap` for boxes. The metrics
     of `fit` are sums over batches and replicas, which can only estimate an average precision. This
@@ -110,7 +110,7 @@ class EvaluateLabels:
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
             outputs = tuple(model.output.shape[1:])
-            is_boxes = self.task.kind == "boxes"  # whose targets have as many rows as outputs
+            is_boxes = self.task.kind == "boxes"  # targets have as many rows as outputs
             self.shapes = (outputs[0], box_metrics.COLUMNS) if is_boxes else outputs, outputs
             self.rows = _Rows(images, self.shapes)
             self.judge.compile(
@@ -124,7 +124,7 @@ class EvaluateLabels:
         skip_building(self.judge)
 
     def evaluate(self, callbacks: keras.callbacks.CallbackList | None = None) -> dict[str, float]:
-        """Evaluates the weights; `callbacks` follow the evaluation, and may stop it."""
+        """Evaluates the model; `callbacks` are called at each step, and may stop it."""
         self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
         counts, rows = self.topology.read_replicas(self.rows.variables)
         kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])

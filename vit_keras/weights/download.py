@@ -115,7 +115,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                         check_tensors(tensors)
                 except ValueError as error:
                     raise ValueError(
-                        f"{url} is not the published file: {error}. What arrived was removed. If "
+                        f"{url} is not the published file: {error}. The download was removed. If "
                         "this persists, the server or a proxy is sending another file"
                     ) from error
                 os.replace(part, target)

@@ -216,7 +216,7 @@ def _build(file, overrides):
     architecture = class_for(file.arguments)
     constructor = getattr(models, architecture.constructor)
     known = [*inspect.signature(constructor).parameters]
-    if constructor is not models.ResNet:  # the functions to which it passes other arguments
+    if constructor is not models.ResNet:  # the others pass arguments on to these
         known += [*inspect.signature(models.VisionTransformer).parameters, *OPTION_NAMES]
     if unknown := [name for name in overrides if name not in known]:
         raise ValueError(

@@ -33,7 +33,7 @@ HEADS = ("keep", "drop", "reset")
 def copy_weights(model: keras.Model, file: WeightFile, head: str = "keep", rules=(None, None)):
     """Assigns the file's tensors to the model's variables, or raises an error and changes none.
 
-    The model then prepares images like the source of the file. `set_computation` does the rest.
+    The model then prepares images as the file's source does; `set_computation` sets the rest.
     Shapes (from headers), checksums, types and values are checked before the first variable
     changes. `read_links` bounds the memory. `rules` resize positions and patch kernels; None stands
     for the rule of the source.

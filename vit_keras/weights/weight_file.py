@@ -20,7 +20,7 @@ from vit_keras.weights.formats.base import Format
 from vit_keras.weights.formats.keras_hub import READ, check_preset
 from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
 
-OURS = re.compile("encoderblock_|root_block/")  # begin the names of every model of this package
+OURS = re.compile("encoderblock_|root_block/")  # every model of this package has such a name
 
 
 class Note(TypedDict):
@@ -119,7 +119,7 @@ class WeightFile:
 
     @property
     def missing(self) -> list[str]:
-        """The arguments that a model also needs."""
+        """The arguments that a model needs but the file lacks."""
         kind = class_for(self.arguments)
         needed = (*kind.required, *kind.numerics_fields[:1])
         return [name for name in needed if name not in self.all_arguments]

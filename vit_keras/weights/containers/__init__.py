@@ -51,7 +51,7 @@ def open_shards(path: str) -> Reader:
 
 
 def open_h5(path: str) -> Reader:
-    """Opens a `.weights.h5` file; of a KerasHub preset, the head beside the backbone, too."""
+    """Opens a `.weights.h5` file, in a KerasHub preset together with the head beside it."""
     folder, name = os.path.split(path)
     head = os.path.join(folder, "task.weights.h5")
     if name == "model.weights.h5" and os.path.isfile(head):

@@ -63,7 +63,7 @@ FIELDS = pairs(
     "MAPHead_0/MlpBlock_0/Dense_0=pool_dense_0 MAPHead_0/MlpBlock_0/Dense_1=pool_dense_1 "
     "pre_logits=pre_logits head_dist=head_dist head=head projection=head"
 )
-# Their defaults, and those of the other fields.
+# The defaults of these fields, and of all others.
 DEFAULTS: dict[str, Any] = dict.fromkeys(FIELDS.values(), "")
 DEFAULTS |= pairs("block= pooled_norm= qkv= pool_qkv= query_bias= value_bias= parallel_bias=")
 DEFAULTS |= pairs("relative= shared_relative= positions_of_blocks= projection= rotary=halves")
@@ -84,7 +84,7 @@ def covered_positions(
         positions: The number of learned positions; 0 for a model without any.
         image_size: Height and width from a configuration; None guesses a square grid.
         covers: The values of `ViTOptions.position_cover` to try.
-        strict: Whether to refuse, not to ignore, a size that contradicts the number of positions.
+        strict: Whether a size that contradicts the number of positions is refused, not ignored.
 
     Returns:
         `image_size`, unless unknown, and the options `position_cover` and `crop_to_patches`, unless

@@ -118,7 +118,7 @@ def _kernel_shape(shape):
 
 
 def _grid_of_positions(shapes):
-    """Returns the rows and columns of positions `(h, w, D)`; None for `(1, N, D)` and none."""
+    """Returns the rows and columns of positions `(h, w, D)`; None for other positions or none."""
     rows, columns = shapes.get(TOP_POSITIONS, (1, 0))[:2]
     return (rows, columns) if rows > 1 else None
 
@@ -200,7 +200,7 @@ class BigVision(Google):
 
 
 # BiT's `.npz` (arXiv 1912.11370). Canonical names are big_vision's; files are written with
-# big_transfer's. These are the names of their layers.
+# big_transfer's. `BIG_TRANSFER_LAYERS` maps the former to the latter.
 BIT_ROOT = "root_block/conv_root/kernel"
 BIG_TRANSFER_LAYERS = {
     "root_block/conv_root": "root_block/standardized_conv2d",

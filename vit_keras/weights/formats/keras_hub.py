@@ -52,7 +52,7 @@ class Family:
 
     @property
     def groups(self) -> str:
-        """The prefix of the names that Keras gives its groups."""
+        """The prefix in the names of the groups that Keras writes."""
         return _snake_case(self.name)
 
     def is_in(self, names: Collection[str]) -> bool:

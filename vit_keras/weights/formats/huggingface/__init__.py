@@ -122,7 +122,7 @@ def check_fields(fields: dict, expected: dict[str, Any], faults: Sequence[str] =
 
 
 def _check_design(fields, arguments, row):
-    """Checks the fields of an image tower's configuration and its number of labels."""
+    """Checks the fields and the number of labels in an image tower's configuration."""
     patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
     held = {**LEARNED, **vars(ViTOptions.among(arguments)), **arguments}
     expected = {field: held[name] for field, name in IMAGE_SIZES.items()} | row.derived(held)
@@ -276,8 +276,8 @@ def write_processor(
     return config
 
 
-# The replacements, in this order, that turn names into those on disk without the prefix of a
-# classifier's backbone.
+# The replacements, made in this order, that turn all spellings of a name into the one on disk,
+# without the prefix of a classifier's backbone.
 ATTENTION = r"^(encoder\.layer\.\d+\.attention\.)"
 RENAMED = {
     r"vision_model\.encoder\.layer\.": "encoder.layers.",  # AltCLIP's in version 5
@@ -318,7 +318,7 @@ def _unused(arch, names):
 
 
 def _no_registers(arch, row):
-    """Links the empty tensor of a class with registers, for a model without them."""
+    """Links the empty tensor that a class with registers needs for a model without them."""
     absent = row.names.registers and not arch.options.num_registers
     return [constant(row.names.registers, np.zeros((1, 0, arch.hidden_size)))] if absent else []
 

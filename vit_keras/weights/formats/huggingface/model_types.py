@@ -32,13 +32,13 @@ MODEL_TYPES: dict[str, "ModelType"] = {}
 
 
 class ModelType:
-    """One of transformers' model types; each one is a subclass, with its name in `config.json`.
+    """One of transformers' model types: a subclass, declared with its name in `config.json`.
 
     Attributes:
         names: The names of its tensors.
         mark: The canonical name of a tensor in its files, but not in those of similar types; or "".
         classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
-        fields: The defaults of its configuration, which has those of `DERIVED` that are among them.
+        fields: Its configuration's fields and defaults; `derived` computes those in `DERIVED`.
         image_size: The default height and width in its configuration.
         processor: The name of its image processor.
         resizing: The rules of its class for other sizes.
@@ -150,7 +150,7 @@ class Yolos(Vit, name="yolos"):
         return super().written(arch) | {"image_size": list(arch.image_size)}
 
     def as_read(self, arch):
-        """transformers counts the positions before all blocks by the area of the image."""
+        """Keeps later positions only if transformers, which counts them by area, has as many."""
         counted = math.prod(arch.image_size) // arch.patch_size[0] ** 2
         return {} if counted == math.prod(arch.grid) else {"position_embedding_at": "stem"}
 

@@ -52,7 +52,7 @@ ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
 
 def _shared(arch):
-    """Returns the arguments that the classes VisionTransformer and Eva share; None is left out."""
+    """Returns the arguments that the classes VisionTransformer and Eva share, without any None."""
     ratio = arch.mlp_dim / arch.hidden_size
     if int(arch.hidden_size * ratio) != arch.mlp_dim:  # timm rounds down
         ratio = (arch.mlp_dim + 0.5) / arch.hidden_size
@@ -89,7 +89,7 @@ def _vision_transformer(arch):
     is_clip = arch.layer_norm_epsilon == 1e-5 and options.norm == "layer"
     plain = "vit_base_patch32_clip_224" if is_clip else "vit_base_patch16_224"
     plain = "vit_giant_patch14_dinov2" if is_gated else plain
-    is_usual = (options.norm == "rms") == options.parallel  # then the architecture's is right
+    is_usual = (options.norm == "rms") == options.parallel  # the architecture's norm is right
     arguments = _shared(arch) | {
         **{theirs: getattr(options, ours) for theirs, ours in SAME.items()},
         "pos_embed": "learn" if arch.position_embedding == "learned" else "none",
@@ -161,7 +161,7 @@ def _eva(arch):
         kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
         arguments |= {"rope_type": kind, "rope_temperature": rope.base, **_rope_order(arch)}
         arguments["rope_grid_offset"] = rope.offset
-        if kind == "cat" and (rope.reference is not None or is_pe):  # which has one
+        if kind == "cat" and (rope.reference is not None or is_pe):  # PE has one
             arguments["ref_feat_shape"] = list(rope.reference or arch.grid)
     is_scaled, referenced = options.layer_scale is not None, rope and rope.reference is not None
     return EVAS[arch.layer_norm_epsilon == 1e-5, is_scaled, bool(referenced)], arguments

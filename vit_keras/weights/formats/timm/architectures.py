@@ -17,7 +17,7 @@ from vit_keras.support.preprocessing import Resizing
 from vit_keras.weights.formats.base import COVERS, GELUS, covered_positions, pairs, resnet_sizes
 from vit_keras.weights.formats.tensor_names import TensorNames
 
-# What other classes and files call some tensors.
+# The names of some tensors in other classes and files.
 # The block ParallelScalingBlock, of ViT-22B.
 PARALLEL = pairs(
     "norm_0=in_norm qkv=in_proj. norm_2= parallel_bias=mlp_bias query_norm=q_norm key_norm=k_norm "
@@ -56,7 +56,7 @@ def is_gated(shapes: dict[str, tuple[int, ...]]) -> bool:
     return bool(shapes) and PLAIN.among(shapes).options(shapes).get("mlp") == "swiglu"
 
 
-# timm's classes: names of tensors, an architecture of the class, and the arguments that it fixes.
+# Of timm's classes: names of tensors, an architecture of the class, and arguments it fixes.
 CLASSES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "VisionTransformer": ({}, "", {}),
     "VisionTransformerDistilled": (
@@ -108,7 +108,7 @@ def names_for(arch) -> TensorNames:
 # entry point, overridden by `model_args` in `config.json`.
 # Every row whose pattern matches a name counts; later rows override earlier ones.
 # `norm_eps` stands for the epsilon in `norm_layer`, which JSON cannot hold.
-# `pools_all` and `resizing` stand for what its code computes.
+# `pools_all` and `resizing` stand for what timm's code computes.
 RESIZING = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
 DEFAULTS: dict[str, Any] = {
     "global_pool": "token",
@@ -193,7 +193,7 @@ UNKNOWN = {
     r"patchify_channels_last=(False|0)": "patches whose channels come first",
     r"pos_embed_ar_preserving=(True|1)": "positions that are resized to a square and cropped",
     r"pos_embed_align_corners=(True|1)": "positions that are resized with aligned corners",
-    r"rope_grid_indexing=xy .*rope_rotate_half=(True|1) .*rope_type=(?!mixed)": "these pairs",
+    r"rope_grid_indexing=xy .*rope_rotate_half=(True|1) .*rope_type=(?!mixed)": "this rotation",
     r"rope_grid_offset=(?!0(\.0)? ).*rope_type=dinov3": "an offset of centered positions",
 }
 
