@@ -72,9 +72,9 @@ def run(options: shared.Options) -> None:
     with contextlib.closing(predictions):
         rows = _watched(predictions, len(paths), errors, options.out)
         if form:
-            told = {"names": names, "title": f"Predictions of {options.model}", **shown}
+            details = {"names": names, "title": f"Predictions of {options.model}", **shown}
             with shared.output(options.out) as file:
-                evaluation.write_file_predictions(rows, file, form, kind, **told)
+                evaluation.write_file_predictions(rows, file, form, kind, **details)
         else:
             with claimed_output(options.out, f"a prediction of {kind}"):
                 for name, row in zip(names_in(paths), rows):

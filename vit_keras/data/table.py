@@ -364,8 +364,8 @@ def load_hub(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
         are_numbers = task == "numbers" or (task == "auto" and len(columns) > 1)
         cells = {column: _hub_cells(rows, column, are_numbers) for column in columns}
         order = getattr(_element(rows.features[columns[0]]), "names", ())
-        told = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
-        of_rows = labels.read_labels(f"hf:{name}", cells, told, task, order)
+        settings = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
+        of_rows = labels.read_labels(f"hf:{name}", cells, settings, task, order)
 
     def files(indices):
         used = [split for split, of in known["splits"].items() if np.isin(of, indices).any()]

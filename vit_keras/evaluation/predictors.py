@@ -330,8 +330,8 @@ def _open_exported(path, image_size, features):
     with command_line.quiet():
         exported = runtimes.open(path)
     boxes = {"output": "boxes", "task": {"kind": "boxes"}} if exported.gives_boxes else {}
-    told: dict[str, Any] = {**boxes, **_description(path, exported.note)}
-    output, names = told.get("output"), None if features else told.get("names")
+    facts: dict[str, Any] = {**boxes, **_description(path, exported.note)}
+    output, names = facts.get("output"), None if features else facts.get("names")
     if (output == "features") != features:
         needed, received = ("features", "classes") if features else ("classes", "features")
         raise ValueError(
@@ -339,30 +339,30 @@ def _open_exported(path, image_size, features):
             f"Export it again{' with --output features' if features else ''}, or give the run or "
             "the checkpoint that it was made from"
         )
-    preprocessing, shape = _images_of(path, exported, told, image_size)
+    preprocessing, shape = _images_of(path, exported, facts, image_size)
     read = (lambda images: to_levels(images, 255)) if exported.dtype == "uint8" else np.asarray
     run = lambda images: exported(read(images))
     if is_mask := output == "mask":  # classes become probabilities, which can be resized
-        if not told.get("names"):
+        if not facts.get("names"):
             raise ValueError(
                 "An exported file of masks needs the names of its classes. Received: "
                 f"{os.fspath(path)!r} without labels.txt. {REMEDY}"
             )
-        classes = np.eye(len(told["names"]), dtype="float32")
+        classes = np.eye(len(facts["names"]), dtype="float32")
         run = lambda images: classes[exported(read(images))]
-    task = Task(**with_tuples(told.get("task", {})))
+    task = Task(**with_tuples(facts.get("task", {})))
     final = output in (task.row.output, "mask") if output else _gives_probabilities(exported, shape)
-    count, names = len(told["names"]) if is_mask else exported.num_outputs, names and tuple(names)
+    count, names = len(facts["names"]) if is_mask else exported.num_outputs, names and tuple(names)
     return Predictor(run, shape, count, preprocessing, final, names, None, task, is_mask)
 
 
 def _description(path, note):
     """Joins an exported file's own note with its `manifest.json` and its `labels.txt`."""
-    told = parse_json(note or "{}", f"The task in {os.fspath(path)!r}", Note, REMEDY)
+    facts = parse_json(note or "{}", f"The task in {os.fspath(path)!r}", Note, REMEDY)
     folder, manifest = _manifest_of(path)
     if (labels := folder / "labels.txt").is_file():
-        told["names"] = read_text(labels, REMEDY).splitlines()
-    return told | manifest
+        facts["names"] = read_text(labels, REMEDY).splitlines()
+    return facts | manifest
 
 
 def _manifest_of(path):
@@ -375,10 +375,10 @@ def _manifest_of(path):
     return path.parent, {}
 
 
-def _images_of(path, exported, told, image_size):
+def _images_of(path, exported, facts, image_size):
     """Returns the preprocessing of an exported file's images, and their shape `(H, W, C)`."""
-    source, size = told.get("input", {}), None
-    depth = {name: told[name] for name in ("levels", "bands") if name in told}
+    source, size = facts.get("input", {}), None
+    depth = {name: facts[name] for name in ("levels", "bands") if name in facts}
     fields = with_tuples(depth | source.get("preprocessing", {}))
     preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **fields)
     if image_size is not None:

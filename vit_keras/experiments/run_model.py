@@ -40,8 +40,8 @@ def pin_weights(config: Config) -> Config:
     Raises:
         OSError: A model is not in the cache of the Hub's package and cannot be downloaded.
     """
-    begun = runs.run_of(runs.folder_of(config), complete=False)
-    known = {without_commit(path): path for path in addresses_of(begun.config)} if begun else {}
+    earlier = runs.run_of(runs.folder_of(config), complete=False)
+    known = {without_commit(path): path for path in addresses_of(earlier.config)} if earlier else {}
     return change_addresses(config, lambda path: known.get(path) or weights.pinned_address(path))
 
 

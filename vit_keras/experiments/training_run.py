@@ -150,10 +150,10 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         if config.data.dev_percent:
             answers = run_model.fit_to_development(model, feed.dev, config)
             _save(model, run)
-        told = {**options, "tiles": evaluation.TileOptions(**options)}
-        told["answers"] = answers if is_judged else None
+        settings = {**options, "tiles": evaluation.TileOptions(**options)}
+        settings["answers"] = answers if is_judged else None
         predictor = evaluation.make_predictor(model)
-        report = evaluation.evaluate(predictor, feed.test, described[0], **told)
+        report = evaluation.evaluate(predictor, feed.test, described[0], **settings)
         report.pop("images_per_second", None)  # a resumed run would have another
         chose = {"weights": config.patience, "temperature": model.task.temperature}
         chose["thresholds"] = model.task.thresholds

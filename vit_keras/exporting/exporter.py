@@ -348,16 +348,16 @@ def _convert(job, waiting, scratch):
     If a file crashes the process, a new one continues after that file.
     """
     weights.save_model(job.model, scratch / "model.keras")
-    told = scratch / "told.txt"
+    record = scratch / "faults.txt"
     while waiting:
         backend = waiting[0].target.backend
         chosen = [file for file in waiting if file.target.backend == backend]
         rows = [(file.format, file.precision, str(file.path), file.batch) for file in chosen]
         description = {"plan": dataclasses.asdict(job.plan), "files": rows}
         (scratch / "job.json").write_text(json.dumps(description))
-        told.write_text("")
+        record.write_text("")
         ended = _run_converter(scratch, backend)
-        faults = [json.loads(line) for line in told.read_text().splitlines()]
+        faults = [json.loads(line) for line in record.read_text().splitlines()]
         for file, fault in zip(chosen, [*faults, ended]):
             file.fault = fault
             waiting.remove(file)
@@ -386,8 +386,8 @@ def convert(scratch: str) -> None:
     rewritten = models.with_image_size(rewritten, None) if plan.dynamic_size else rewritten
     for row in job["files"]:
         fault = fault_of(_write, rewritten, plan, *row)
-        with open(folder / "told.txt", "a") as told:
-            told.write(json.dumps(fault) + "\n")
+        with open(folder / "faults.txt", "a") as record:
+            record.write(json.dumps(fault) + "\n")
 
 
 def _write(rewritten, plan, format, precision, path, batch):

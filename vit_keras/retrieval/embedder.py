@@ -311,9 +311,9 @@ class EmbeddingJob:
         self.folder = self.out.with_name(f"{self.out.name}.parts")
         listed = list(pictures.pictures)
         self.total = len(listed)
-        told: Any = {"batch": min(batch, self.total), "on_error": on_error}
+        common: Any = {"batch": min(batch, self.total), "on_error": on_error}
         pictures = pictures._replace(pictures=listed)
-        self._embed = functools.partial(embed_batches, embedder, pictures, **told)
+        self._embed = functools.partial(embed_batches, embedder, pictures, **common)
         digest = hashlib.sha256()
         for picture in listed:
             digest.update(json.dumps(picture).encode() + b"\n")

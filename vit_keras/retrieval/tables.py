@@ -252,8 +252,8 @@ class EmbeddingTable:
         self.sha256 = read_seal(path, remedy)
         self._file = parquet.ParquetFile(self.path)
         columns, name = self._file.schema_arrow, f"The description in {self.path!r}"
-        said = (columns.metadata or {}).get(METADATA, b"")
-        self.description: dict[str, Any] = parse_json(said, name, Description, remedy)
+        stored = (columns.metadata or {}).get(METADATA, b"")
+        self.description: dict[str, Any] = parse_json(stored, name, Description, remedy)
         self.shape, kind = tuple(self.description["shape"]), self.description["dtype"]
         known = kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
         if not known or not columns.equals(schema(self.shape, kind, {})):

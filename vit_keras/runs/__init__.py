@@ -112,8 +112,8 @@ def open_run(config: Config) -> Run:
     folder = folder_of(config)
     _check_folder(folder)
     run = Run(folder, config)
-    if begun := run_of(folder, complete=False):
-        _check_same(run, begun.config)
+    if earlier := run_of(folder, complete=False):
+        _check_same(run, earlier.config)
         choices = run.environment.get("kernels", {})
     else:
         choices = _measure() if config.kernels == "measured" else {}
@@ -195,14 +195,14 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     return resolve(variant or variants.DEFAULT, weights)
 
 
-def _check_same(run, begun):
+def _check_same(run, earlier):
     folder, backend = run.folder, run.environment["backend"]
     if backend != keras.backend.backend():
         raise ValueError(
             f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "
             f"Received: {keras.backend.backend()!r}. Set KERAS_BACKEND, or give another --workdir"
         )
-    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, run.config))
+    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (earlier, run.config))
     if changes := differences(recorded, requested, sorted({*recorded} - PLACE)):
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(changes)}). Give another "

@@ -233,8 +233,8 @@ def reserved(
             is_ours = is_ours or pathlib.Path(names[0]) in path.parents
             cause = error.errno if is_ours else None
         else:
-            said = f"{error} {error.__context__}"  # torch's error replaces the file's
-            cause = next((number for number in CAUSES if os.strerror(number) in said), None)
+            reason = f"{error} {error.__context__}"  # torch's error replaces the file's
+            cause = next((number for number in CAUSES if os.strerror(number) in reason), None)
         if cause is None:
             raise
         raise OSError(cause, os.strerror(cause), str(path)) from error

@@ -162,8 +162,8 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         labels, validation = EvaluateLabels(model, config, validation, topology), None
     else:
         validation = topology.batches(validation)
-    begun = model, run, rows, start, topology
-    with callbacks.RunCallbacks(*begun, more_callbacks, labels, board) as watch:
+    common = model, run, rows, start, topology
+    with callbacks.RunCallbacks(*common, more_callbacks, labels, board) as watch:
         if due:
             _evaluate(model, (start - 1) // config.eval_every, watch, validation)
         _fit(model, run, watch, lambda number: topology.batches(batches(number)), validation)

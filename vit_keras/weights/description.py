@@ -141,13 +141,13 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     """
     arguments = {"resnet_layers": None, **with_tuples(arguments)}
     family = family_name(arguments, called)
-    alike = {
+    similar = {
         name: row
-        for name, row in _alike(arguments).items()
+        for name, row in _similar(arguments).items()
         if row.family == family and _has_sizes(row, arguments)
     }
-    if alike:
-        return max(alike, key=lambda name: _agreement(alike[name], arguments))
+    if similar:
+        return max(similar, key=lambda name: _agreement(similar[name], arguments))
     for name, row in variants.PAPER.items():
         expected = {"resnet_layers": None, "hidden_size": None, **vars(row)}
         expected.pop("num_heads", None)  # some files do not give it
@@ -168,15 +168,15 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
         models, for unnamed ones with the same architecture, and for unknown ones.
     """
     arguments = with_tuples(arguments)
-    alike, key = _alike(arguments).values(), families.family_called(called)
-    if key in {row.family for row in alike}:
+    similar, key = _similar(arguments).values(), families.family_called(called)
+    if key in {row.family for row in similar}:
         return key
-    if not alike:
+    if not similar:
         return None
     changed = _design(arguments).keys() - {"prefix", "positions"}
     if not changed and arguments["classifier"] in ("token", "gap", "gap_norm"):
         return None  # the paper's models, whatever family `called` names
-    return max(alike, key=lambda x: (_has_sizes(x, arguments), _agreement(x, arguments))).family
+    return max(similar, key=lambda x: (_has_sizes(x, arguments), _agreement(x, arguments))).family
 
 
 def _has_sizes(row, arguments):
@@ -186,7 +186,7 @@ def _has_sizes(row, arguments):
     return same and patch in (row.patch_size, (row.patch_size,) * 2)
 
 
-def _alike(arguments):
+def _similar(arguments):
     """Returns the variants, of any size, that compute like a model with these arguments."""
     if arguments.get("resnet_layers") is not None or "classifier" not in arguments:
         return {}

@@ -183,11 +183,11 @@ def _receive(url, response, file, most):
 
 
 def _check_size(row, path):
-    size_mib, said = os.path.getsize(path) / 2**20, row.size_mib
-    if said and abs(size_mib / said - 1) > SIZE_TOLERANCE:
+    size_mib, published = os.path.getsize(path) / 2**20, row.size_mib
+    if published and abs(size_mib / published - 1) > SIZE_TOLERANCE:
         raise ValueError(
-            f"{str(path)!r} has {size_mib:.3g} MiB, but the published file has {said} MiB. Remove "
-            "it, and it will be downloaded again"
+            f"{str(path)!r} has {size_mib:.3g} MiB, but the published file has {published} MiB. "
+            "Remove it, and it will be downloaded again"
         )
 
 

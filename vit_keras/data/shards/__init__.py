@@ -250,8 +250,8 @@ def open_index(files: ShardFiles, column: str | None, scan: Scan) -> Index:
 
 def index_path(files: ShardFiles, column: str | None) -> pathlib.Path:
     """Returns the path of the index of some shards, whether or not the index exists."""
-    said = json.dumps([VERSION, column, *map(list, files.shards)])
-    return files.folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
+    described = json.dumps([VERSION, column, *map(list, files.shards)])
+    return files.folder / f"{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
 
 
 def _scanned(files, scan, column) -> tuple[list[np.ndarray], dict[str, int]]:

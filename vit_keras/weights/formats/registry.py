@@ -121,14 +121,14 @@ def _sets(plain, rows, named, path, apart):
         held = [name.removeprefix(prefix) for name, _ in plain if name.startswith(prefix)]
         for row in rows:
             names = {*map(row.canonical, held)}
-            told = row.admits(names) and (named or _tells(row, plain, prefix, path))
-            if told or row.detect(names):
+            is_known = row.admits(names) and (named or _reveals(row, plain, prefix, path))
+            if is_known or row.detect(names):
                 sets[prefix] = row
                 break
     return sets
 
 
-def _tells(row, plain, prefix, path):
+def _reveals(row, plain, prefix, path):
     """Whether the name of a file, or of a tensor beside a set of weights, reveals the format."""
     beside = (_relative(name, prefix) for name, _ in plain if prefix)
     return any(re.match(row.file_names, name) for name in (os.path.basename(path), *beside))

@@ -72,8 +72,8 @@ def _read_config(config, names):
         ValueError: If there is no such type, or if the file's tensors belong to another type.
     """
     tower = _tower_config(config)
-    said = tower.get("model_type")
-    name = by_names(names).name if said is None else TOWERS.get(said, said)
+    model_type = tower.get("model_type")
+    name = by_names(names).name if model_type is None else TOWERS.get(model_type, model_type)
     check_choice(name, MODEL_TYPES, "model_type")
     row = MODEL_TYPES[name]
     if names and not row.held <= names:
@@ -82,7 +82,7 @@ def _read_config(config, names):
             f"Received: a file with the tensors of {by_names(names).name!r}"
         )
     stated = {key: value for key, value in tower.items() if value is not None}
-    return row, {**row.fields, **DEFAULTS.get(said, {}), **stated}
+    return row, {**row.fields, **DEFAULTS.get(model_type, {}), **stated}
 
 
 WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
@@ -425,7 +425,7 @@ class HuggingFace(Format):
         labels = {int(i): name for i, name in fields.get("id2label", {}).items()}
         names = tuple(labels[i] for i in sorted(labels))
         is_named = any(name != f"LABEL_{i}" for i, name in enumerate(names))
-        kinds = [kind for kind, said in PROBLEMS.items() if said == fields.get("problem_type")]
+        kinds = [kind for kind, text in PROBLEMS.items() if text == fields.get("problem_type")]
         return Numerics(
             gelu=gelu_of(fields),
             layer_norm_epsilon=fields["layer_norm_eps"],
@@ -436,10 +436,10 @@ class HuggingFace(Format):
         )
 
     def assumption(self, shapes, config, overrides):
-        said = (config.get(PROCESSOR) or {}).get("resample")
-        if said in (None, *RESAMPLE):
+        resample = (config.get(PROCESSOR) or {}).get("resample")
+        if resample in (None, *RESAMPLE):
             return ""
-        return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={said}"
+        return f"a model that resizes with 'bilinear'; {PROCESSOR} has another resample={resample}"
 
     def as_read(self, arch):
         return type_for(arch).as_read(arch)

@@ -349,22 +349,22 @@ def _rope_of(theirs):
 def _image_size(sizes, names, shapes, theirs, config):
     """Returns the size of the images, and the tokens that positions cover."""
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
-    said = theirs.get("img_size", pretrained_of(config).get("input_size", [None])[1:])  # C, H, W
-    said = pair(said, "img_size") if said else None
+    stated = theirs.get("img_size", pretrained_of(config).get("input_size", [None])[1:])  # C, H, W
+    stated = pair(stated, "img_size") if stated else None
     if table is not None and len(table) == 4:
         size = [side * patch for side, patch in zip(table[1:3], patch_size)]
         return covered_positions(sizes, table[1] * table[2], size, ("patches",))
     if table is None:
-        if said is None and sizes.get("position_embedding") == "relative_2d":
+        if stated is None and sizes.get("position_embedding") == "relative_2d":
             offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
-            said = tuple((offsets + 1) // 2 * side for side in patch_size)
-        return covered_positions(sizes, 0, said) if said is not None else {}
+            stated = tuple((offsets + 1) // 2 * side for side in patch_size)
+        return covered_positions(sizes, 0, stated) if stated is not None else {}
     is_hybrid = sizes.get("resnet_layers") is not None
     covers: tuple[str, ...] = ("all",) if is_hybrid else COVERS
     if "no_embed_class" in theirs and not is_hybrid:
         patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
         covers = ("patches" if patches_only else "all", *COVERS)
-    return covered_positions(sizes, table[1], said, covers, strict=False)
+    return covered_positions(sizes, table[1], stated, covers, strict=False)
 
 
 def numerics(shapes: dict, config: dict) -> Numerics:
