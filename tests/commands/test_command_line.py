@@ -33,6 +33,11 @@ def test_an_unknown_backend_is_one_sentence():
     assert done.stderr == "vit-keras info: error: Unable to import backend : jx\n"
 
 
+def test_help_does_not_need_docstrings():
+    done = run_script("-OO", "-m", "vit_keras", "info", "--help")
+    assert "\nexamples:\n  vit-keras info" in done.stdout
+
+
 def test_options_are_written_with_underscores_or_dashes():
     for name in ("--batch-eval", "--batch_eval"):
         words = commands.options.spell_out(["runs/a", name, "7"])
