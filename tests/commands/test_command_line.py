@@ -67,7 +67,7 @@ FAILING = [
     (["train", "--dataset", "mnist"], "`dataset` must be one of digits, folder:PATH"),
     (["train", "--dataset", "birds.csv"], "Did you mean table:birds.csv?"),
     (["train", "--dataset", "https://a/b.tar"], "Did you mean shards:https://a/b.tar?"),
-    (["pack", "Folder:a", "--out", "b"], "Did you mean folder:a?"),
+    (["pack", "Folder:a", "--out", "b"], "must be one of digits, folder:PATH, table:FILE"),
     (["train", "--config", "x.yaml"], "'x.yaml'. `vit-keras train --list` prints the recipes"),
     (["evaluate", "nowhere"], "no run or checkpoint at 'nowhere'"),
     (["info", "nowhere"], "There is no file, folder or variant 'nowhere'"),
