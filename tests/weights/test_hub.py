@@ -97,6 +97,16 @@ def test_a_tensor_in_two_shards_is_refused(shards):
         answer(shards)
 
 
+@pytest.mark.parametrize("name", ["classifier", "encoder.layer.1."])
+def test_a_tensor_that_only_the_index_names_is_missed(shards, name):
+    """Without the check, the model would have no head, or fewer blocks."""
+    for shard in SHARDS:
+        kept = {k: v for k, v in load_file(shards / shard).items() if name not in k}
+        save_file(kept, shards / shard)
+    with pytest.raises(ValueError, match=f"tensors that its files do not have: .*{name}"):
+        answer(shards)
+
+
 OTHERS = ("../x.safetensors", "/x.safetensors", "a\\x.safetensors", "x.bin")
 OUTSIDE = r"must name a \.safetensors file in its own folder for each tensor. Received: \["
 

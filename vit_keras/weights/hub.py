@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from vit_keras.support import extras, files
 from vit_keras.support.checks import listed
-from vit_keras.weights.containers import DamagedFile, shards_of
+from vit_keras.weights.containers import DamagedFile, read_index
 from vit_keras.weights.containers.checks import reason_of
 
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")  # SHA-256 of large files, git's hash of others
@@ -113,7 +113,8 @@ def _download(hub, address, commit, names):
     for name in configs:
         _file(hub, address, commit, name)
     path = _file(hub, address, commit, weights)
-    shards = [f"{os.path.dirname(weights)}/{name}".lstrip("/") for name in shards_of(path)]
+    beside = sorted({*read_index(path).values()})
+    shards = [f"{os.path.dirname(weights)}/{name}".lstrip("/") for name in beside]
     if commit and (absent := [name for name in shards if name not in names]):
         raise DamagedFile(f"{address} lacks shards that its {weights} names: {listed(absent)}")
     for name in shards:

@@ -24,30 +24,31 @@ class Index(TypedDict):
     weight_map: dict[str, str]
 
 
-def shards_of(path: str) -> list[str]:
-    """Returns the names of the shards in an index; an empty list for any other file.
+def read_index(path: str) -> dict[str, str]:
+    """Reads an index: `{name of a tensor: name of its shard}`; empty for any other file.
 
     Raises:
         DamagedFile: The file is not an index, or names a file outside its folder or one of another
             kind.
     """
     if not path.endswith(SUFFIXES):
-        return []
-    names, suffix = {*read_json(path, Index)["weight_map"].values()}, _suffix(path)
+        return {}
+    index, suffix = read_json(path, Index)["weight_map"], _suffix(path)
     is_beside = lambda name: is_text(name) and is_plain(name) and "/" not in name
-    others = [name for name in names if not (is_beside(name) and name.endswith(suffix))]
-    if others or not names:
+    others = [name for name in {*index.values()} if not (is_beside(name) and name.endswith(suffix))]
+    if others or not index:
         raise DamagedFile(
             f"The index {path!r} must name a {suffix} file in its own folder for each tensor. "
             f"Received: {short(others)}"
         )
-    return sorted(names)
+    return index
 
 
 def open_shards(path: str) -> Reader:
-    """Opens the shards that an index names."""
-    shards = [os.path.join(os.path.dirname(path), name) for name in shards_of(path)]
-    return Together(path, shards, READERS[_suffix(path)])
+    """Opens the shards that an index names; each tensor that it lists must be in one of them."""
+    index = read_index(path)
+    shards = [os.path.join(os.path.dirname(path), name) for name in sorted({*index.values()})]
+    return Together(path, shards, READERS[_suffix(path)], index)
 
 
 def open_h5(path: str) -> Reader:

@@ -178,10 +178,19 @@ class Reader:
 
 
 class Together(Reader):
-    """Reads several files as one; in messages, `path` stands for all of them."""
+    """Reads several files as one, which must have the tensors `expected`, each of them once.
 
-    def __init__(self, path: str, paths: Iterable[str], reader: Callable[[str], Reader]):
-        self.paths, self.reader = paths, reader
+    In messages, `path` stands for all files.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        paths: Iterable[str],
+        reader: Callable[[str], Reader],
+        expected: Iterable[str] = (),
+    ):
+        self.paths, self.reader, self.expected = paths, reader, expected
         self.holders: dict[str, Reader] = {}
         super().__init__(path)
 
@@ -196,6 +205,11 @@ class Together(Reader):
                 )
             self.shapes |= part.shapes
             self.holders |= dict.fromkeys(part.shapes, part)
+        if absent := sorted({*self.expected} - self.shapes.keys()):
+            raise DamagedFile(
+                f"{self.path!r} lists tensors that its files do not have: {listed(absent)}. "
+                "Download them again"
+            )
 
     def raw(self, name):
         return self.holders[name].raw(name)
