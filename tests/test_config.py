@@ -116,6 +116,7 @@ TOGETHER = [
         f"{CACHED} --model.dropout_rate 0.1 --augment.crop bit",
         "`model.dropout_rate` must be 0.0 and `augment.crop` must be resize.*Received: mod",
     ),
+    ("--cache_features", "optimizer.freeze`: the first needs frozen layers"),
     ("--lora.rank 2", "`lora.rank` and `model.weights`: the first needs .*Received: 2 and None"),
     (
         "--model.weights a --model.labels b --lora.rank 2 --task classes",

@@ -119,6 +119,11 @@ RULES: tuple[Rule, ...] = (
         "give distill.kind=features, and train the head in a second run",
     ),
     needs("cache_features", "balance", "none", "weights"),  # an epoch reads features once
+    (
+        ("cache_features", "optimizer.freeze"),
+        lambda cached, freeze: not cached or freeze,
+        'the first needs frozen layers, such as ["[!h]*"] for all but the head',
+    ),
 )
 
 
