@@ -79,7 +79,7 @@ SOFT, HARD, FEATURES = (
 )
 CACHED = """--cache_features --optimizer.freeze '["[!h]*"]'"""
 TOGETHER = [
-    ("--config labels --sweep", "`calibrate` and `sweep`: a sweep's last .* to calibrate on"),
+    ("--config labels --sweep", "`calibrate` and `sweep`: a sweep's final .* to calibrate on"),
     ("--epochs=3 --total_steps=7", "`epochs` and `total_steps`: give only one of them.*3.*7"),
     ("--batch 3 --optimizer.accumulation_steps 2", "the second must divide the first.*3 and 2"),
     (f"{MASKED} --pretext.decoder_hidden_size 30", "of 4 and of the second. Received: 30 and 16"),
