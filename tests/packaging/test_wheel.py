@@ -29,7 +29,7 @@ def sources(folder, place, *patterns):
 def test_the_wheel_holds_what_the_commands_need_and_describes_itself(wheel):
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    patterns = ("*.py", "*.yaml", "*.html", "*.json", "*.txt", "py.typed")
+    patterns = ("*.py", "*.yaml", "*.html", "*.json", "*.txt", "*.csv", "py.typed")
     expected = sources("vit_keras", "vit_keras", *patterns)
     expected |= sources("configs", "vit_keras/recipes", "*.yaml")
     assert "vit_keras/recipes/finetune/pets.yaml" in expected

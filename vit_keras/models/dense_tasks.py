@@ -9,7 +9,11 @@ from vit_keras.layers import DropClassToken, PatchBoxes, PatchDropout, PatchMap,
 from vit_keras.layers.base import LayerArguments
 from vit_keras.layers.common import LayerNormalization, check_choice, check_positive
 from vit_keras.models import surgery
-from vit_keras.models.architectures import VisionTransformerArchitecture, with_boxes
+from vit_keras.models.architectures import (
+    VisionTransformerArchitecture,
+    positions_of,
+    with_boxes,
+)
 from vit_keras.models.common import add_head, dense, image_source, variable_dtype, with_kernel
 from vit_keras.models.description import (
     copy_description,
@@ -334,6 +338,13 @@ def detector(
     name, model = name or model.name, surgery.backbone_of(model)
     grid, block = surgery.patch_grid(model), surgery.blocks_of(model)[-1].layer
     place = (count_prefix(model), num_tokens if head == "tokens" else None)
+    kind, at = positions_of(model)
+    if head == "tokens" and (at != "stem" or kind.removeprefix("learned_").startswith("relative")):
+        raise ValueError(
+            "Detection tokens need positions that are added once before the blocks, or rotary "
+            f"ones. For other models, use head='patches'. Received: model {model.name!r} with "
+            f"position_embedding={kind!r}, position_embedding_at={at!r}"
+        )
     layer = LayerArguments(seed, block.dtype_policy)
     x = _trunk(model, place, layer)
     norm = lambda name: LayerNormalization(epsilon=block.layer_norm_epsilon, **layer.unseeded(name))
