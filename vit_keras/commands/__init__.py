@@ -4,7 +4,6 @@ Exit codes: 0 for success, 1 for an error in data, files or models, 2 for an inv
 130 after Ctrl-C, and 143 after SIGTERM. After a signal, a training run first writes a checkpoint.
 """
 
-import ast
 import difflib
 import importlib
 import importlib.metadata
@@ -77,7 +76,8 @@ def run(arguments: Sequence[str]) -> None:
         ValueError, OSError, FloatingPointError, ImportError: As the command documents.
     """
     if not arguments or arguments[0] in ("--help", "-h"):
-        lines = ["usage: vit-keras COMMAND [options]", "", str(vit_keras.__doc__).splitlines()[0]]
+        about = extras.docstring_of("vit_keras").splitlines()[0]
+        lines = ["usage: vit-keras COMMAND [options]", "", about]
         for title, group in GROUPS.items():
             lines += ["", f"{title}:", *(f"  {name:<11} {summary(name)}" for name in group)]
         lines += ["", "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the"]
@@ -118,7 +118,7 @@ def command(name: str) -> types.ModuleType:
 
 def summary(name: str) -> str:
     """Returns the first line of a command's help, without importing the command."""
-    return str(ast.get_docstring(extras.syntax_of(_module(name)))).splitlines()[0]
+    return extras.docstring_of(_module(name)).splitlines()[0]
 
 
 def _module(name):

@@ -1,7 +1,6 @@
 """Shared by all commands: how a command is described, and how its options are spelled."""
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import difflib
@@ -50,9 +49,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: types.ModuleType, prog: str):
-        # From the source, since `python -OO` drops docstrings.
-        help_text = str(ast.get_docstring(extras.syntax_of(command.__name__)))
-        text, examples = help_text.split("\nexamples:\n")
+        text, examples = extras.docstring_of(command.__name__).split("\nexamples:\n")
         super().__init__(
             prog,
             description=text.replace("\n\n", "\n"),

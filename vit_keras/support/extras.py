@@ -71,14 +71,15 @@ def check(*modules: str, extra: str = "", purpose: str = "This") -> None:
         ImportError: If some of the packages are not installed. The message lists all of them.
     """
     missing = [name for name in modules if not is_installed(name)]
+    if not missing:
+        return
     names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in missing]
     extra = extra or ",".join(sorted({*map(_extra_of, missing)}))
     remedy = f': pip install "vit-keras[{extra}]"'
     for name in names:
         if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
             remedy = f". {name} cannot be installed on Python after {last[0]}.{last[1]}"
-    if missing:
-        raise ImportError(f"{purpose} needs {' and '.join(names)}{remedy}", name=missing[0])
+    raise ImportError(f"{purpose} needs {' and '.join(names)}{remedy}", name=missing[0])
 
 
 def is_installed(module: str) -> bool:
@@ -122,6 +123,11 @@ def syntax_of(module: str) -> ast.Module:
     """Returns the syntax tree of a module, without importing it."""
     loader: Any = importlib.util.find_spec(module).loader  # type: ignore[union-attr]
     return ast.parse(loader.get_source(module))
+
+
+def docstring_of(module: str) -> str:
+    """Returns a module's docstring from its source, since `python -OO` drops docstrings."""
+    return str(ast.get_docstring(syntax_of(module)))
 
 
 BACKENDS = ("tensorflow", "jax", "torch")
