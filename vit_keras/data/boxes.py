@@ -17,7 +17,7 @@ from vit_keras.data.labels import YES_OR_NO, Labels, as_number, sorted_names
 from vit_keras.data.picture_files import picture_sides
 from vit_keras.data.picture_paths import PictureFiles, expand_argument, is_folder, is_junk
 from vit_keras.support.checks import is_number, is_text, listed, read_json, short
-from vit_keras.support.files import read_bounded, read_text
+from vit_keras.support.files import read_bounded, read_lines
 from vit_keras.support.machine import read_ahead
 
 CROWD, DIFFICULT = 1, 2  # flags of objects that are not learned; 0 for all others
@@ -298,12 +298,6 @@ def _files(root, suffixes, holds: bytes, depth: int) -> Iterator[str]:
                     yield entry.path
 
 
-def _lines(path) -> list[str]:
-    """Returns the lines of a text file that are not blank; none if the file does not exist."""
-    text = read_text(path, REMEDY) if os.path.isfile(path) else ""
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
 def _yolo(root, files) -> Annotations:
     content = read_yaml(files[0])
     names = content.get("names")
@@ -316,7 +310,7 @@ def _yolo(root, files) -> Annotations:
         for picture in _yolo_pictures(root, content, split):
             before, images, after = os.path.splitext(picture)[0].rpartition(IMAGES)
             source = f"{before}{images and LABELS}{after}.txt"  # or beside the picture
-            objects = [*_yolo_objects(_lines(source), names, "kpt_shape" in content)]
+            objects = [*_yolo_objects(read_lines(source, REMEDY), names, "kpt_shape" in content)]
             file, beside = (os.path.relpath(path, root) for path in (picture, source))
             pictures.append(Annotated(file, beside, split, objects))
     return pictures, names
@@ -331,7 +325,7 @@ def _yolo_pictures(root, content, split) -> Iterator[str]:
         places = [os.path.normpath(os.path.join(root, name)) for name in names]
         place = next(filter(os.path.exists, places), places[-1])
         if place.endswith(".txt"):
-            for line in _lines(place):
+            for line in read_lines(place, REMEDY):
                 yield os.path.normpath(os.path.join(os.path.dirname(place), line))
         else:
             yield from expand_argument(place)
@@ -408,7 +402,8 @@ def _voc(root, files) -> Annotations:
     place, pictures, sets = PictureFiles(root), list[Annotated](), dict[str, str]()
     for name in ("trainval", "train", "val", "test"):  # later ones override earlier ones
         file = os.path.join(root, "ImageSets", "Main", f"{name}.txt")
-        sets |= {line.split()[0]: name.removesuffix("val") or name for line in _lines(file)}
+        of = name.removesuffix("val") or name
+        sets |= {line.split()[0]: of for line in read_lines(file, REMEDY)}
     for file in files:
         folder, name = os.path.split(source := os.path.relpath(file, root))
         stem, objects = os.path.splitext(name)[0], list[tuple]()

@@ -16,7 +16,7 @@ from vit_keras.data.labels import Labels
 from vit_keras.data.picture_files import open_encoded, read_file, upright
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
 from vit_keras.support.checks import listed
-from vit_keras.support.files import read_text
+from vit_keras.support.files import read_lines
 from vit_keras.support.machine import read_ahead
 from vit_keras.support.tasks import VOID
 
@@ -143,10 +143,7 @@ def _number_of(color) -> int:
 
 def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Reads the names and, if given, the colors of the classes in classes.txt, if it exists."""
-    lines = []
-    if os.path.isfile(file):
-        text = read_text(file, "Repair it").replace("\r", "\n")
-        lines = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = read_lines(file, "Repair it")
     codes = [match[0] for line in lines if (match := COLOR.search(line))]
     if len(codes) < len(lines):
         return tuple(lines), ()

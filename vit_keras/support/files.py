@@ -93,6 +93,15 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
             raise ValueError(f"{os.fspath(path)!r} is damaged ({error}). {remedy}") from error
 
 
+def read_lines(path: str | os.PathLike, remedy: str) -> list[str]:
+    """Returns a file's lines that are not blank, as `read_text` reads it; none without the file.
+
+    Only line feeds and carriage returns end a line, since names may hold other separators.
+    """
+    text = read_text(path, remedy) if os.path.isfile(path) else ""
+    return [line.strip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
+
+
 def read_bounded(path: str | os.PathLike, most_bytes: int) -> bytes:
     """Reads a file unless it is too large; refuses pipes and devices, which may never end.
 
