@@ -11,12 +11,12 @@ from vit_keras.data import from_arrays
 from vit_keras.data.sources import RECORD, check_unchanged
 from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.run_model import Record
-from vit_keras.runs import Run, best_row, out_of_patience, read_rollbacks, read_rows
+from vit_keras.runs import Run, best_row, out_of_patience, read_rows
 from vit_keras.support.checks import read_json
 from vit_keras.training.checkpoints import read_meta
 
 NOTE = {"kind": "labels", "thresholds": [0.5], "mean": None, "std": None, "shares": None}
-META = {"step": 10, "backend": "jax", "best": None, "rows": 2, "rollbacks": 0}
+META = {"step": 10, "backend": "jax", "best": None, "rows": 2}
 META |= {"variables": {"model/0": ["a", [2], "float32"]}}
 META |= {"files": {"state.npz": hashlib.sha256(b"").hexdigest()}}
 # What each file holds, and what reads it from its folder.
@@ -29,7 +29,6 @@ FILES = {
         [{"step": 10, "loss": 2.0, "val_loss": 1.5}, {"step": 20, "loss": 1.0}],
         lambda folder: (best_row(rows := read_rows(folder)), out_of_patience(rows, 3)),
     ),
-    "rollbacks.json": ([{"cause": "the loss is NaN", "to": "step_000000010"}], read_rollbacks),
     "teacher.json": (
         {"teacher": "runs/a", "sha256": {"model.keras": "ab"}},
         lambda folder: read_json(folder / "teacher.json", Record),

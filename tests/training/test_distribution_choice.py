@@ -101,7 +101,6 @@ REFUSED = {
     ],
 }
 EVERYWHERE = [
-    (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` must be stop with .*rollback"),
     ({}, "multi_worker", {}, "another value if it names none.*=multi_worker, processes=1"),
     (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
     (TORCHRUN, "none", {}, "must be multi_worker.*Received: distribution=none, processes=3"),

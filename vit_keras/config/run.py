@@ -169,9 +169,6 @@ class Config(Section):
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
-        on_nan: what to do when the loss is not finite: stop, or rollback, which
-            returns to the last checkpoint
-        max_rollbacks: number of rollbacks allowed; each halves the learning rate
         watch_every: evaluations between attention pictures in TensorBoard; 0 for none
         patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:
             "[0.5, 0.75, 1.0]" trains on all patches in its last third
@@ -216,8 +213,6 @@ class Config(Section):
     shard_state: bool = False
     steps_per_execution: Size = 1
     patience: Size | None = None
-    on_nan: Literal["stop", "rollback"] = "stop"
-    max_rollbacks: Count = 3
     watch_every: Count = 0
     patch_keep_rates: Annotated[tuple[float, ...], Range(above=0, most=1)] = ()
     fewshot_every: Count = 0

@@ -1,7 +1,6 @@
 """The folder of a run: its configuration, its files, and the check that they belong together.
 
-`metrics.json` has a row for each evaluation, and `rollbacks.json` an entry for each return to an
-earlier checkpoint after a NaN loss.
+`metrics.json` has a row for each evaluation.
 """
 
 import csv
@@ -223,29 +222,15 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     Raises:
         ValueError: If `metrics.json` is damaged, or if rows are missing.
     """
-    rows = _read(path := folder / "metrics.json", list[dict[str, float]], least, RESTORE)
+    path = folder / "metrics.json"
+    rows = read_json(path, list[dict[str, float]], RESTORE) if path.exists() else []
     if any("step" not in row for row in rows):
         raise ValueError(f"{str(path)!r} is damaged (each row must have a step). {RESTORE}")
-    return rows
-
-
-def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:
-    """Reads `rollbacks.json` from a run's folder: for each rollback, its cause and checkpoint.
-
-    Raises:
-        ValueError: If the file is damaged, or holds fewer than `least` rollbacks.
-    """
-    remedy = "Restore it: the learning rate was halved once for each of its entries"
-    return _read(folder / "rollbacks.json", list[dict[str, str]], least, remedy)
-
-
-def _read(path, kind, least, remedy):
-    entries = read_json(path, kind, remedy) if path.exists() else []
-    if len(entries) < least:
+    if len(rows) < least:
         raise ValueError(
-            f"{str(path)!r} must hold at least {least} entries. Received: {len(entries)}. {remedy}"
+            f"{str(path)!r} must hold at least {least} entries. Received: {len(rows)}. {RESTORE}"
         )
-    return entries
+    return rows
 
 
 def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:

@@ -4,10 +4,10 @@ A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all 
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. With several replicas, it also holds each replica's metrics, since continuing from their
 sums would change the rounding. `meta.json` holds the step, the backend, the paths and shapes of the
-variables, the step of the best `val_accuracy` and the numbers of evaluations and rollbacks so far,
-with a checksum of each of these entries and of the other files. If variables are split across
-processes, `state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` holds rows
-0 to 15 and columns 8 to 63. These files lie beside the folder until all are written.
+variables, the step of the best `val_accuracy` and the number of evaluations so far, with a checksum
+of each of these entries and of the other files. If variables are split across processes,
+`state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` holds rows 0 to 15 and
+columns 8 to 63. These files lie beside the folder until all are written.
 """
 
 import concurrent.futures
@@ -26,7 +26,7 @@ import numpy as np
 
 from vit_keras.layers import backends
 from vit_keras.models import teacher_variables
-from vit_keras.runs import NonFinite, best_name, best_row, read_rollbacks
+from vit_keras.runs import NonFinite, best_name, best_row
 from vit_keras.support.checks import read_json, with_checksums
 from vit_keras.support.files import recover, remove_folder, replacing, replacing_folder, sha256
 from vit_keras.training.topologies import ALONE, Topology
@@ -44,7 +44,6 @@ class Meta(typing.TypedDict):
     best: dict[str, float] | None
     variables: dict[str, list]  # path, shape and dtype
     rows: int
-    rollbacks: int
     files: dict[str, str]  # their checksums
 
 
@@ -146,7 +145,6 @@ def save(
         "best": best and {name: best[name] for name in ("step", best_name(best))},
         "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
         "rows": len(rows),
-        "rollbacks": len(read_rollbacks(folder.parent)),
     }
     write = functools.partial(_write, final, arrays, meta, others, keep)
     if writer is None:

@@ -81,8 +81,6 @@ def _check(config, mode, cluster):
         check_defaults(config, ("shard_state",), every)
     if mode == "none":
         return check_defaults(config, ("shard_state",), where)
-    first = f"{where}, whose processes each see only their own loss at first"
-    check_defaults(config, ("on_nan",), first)
     if cluster:
         alone = f"{where}, whose first process cannot run the model alone"
         check_defaults(config, ("watch_every", "fewshot_every"), alone)

@@ -5,7 +5,6 @@ TensorBoard's files and the callbacks of MLflow and W&B get each epoch's row too
 
 import dataclasses
 import io
-import json
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,7 +18,6 @@ from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
 from vit_keras.support.checks import read_json
-from vit_keras.support.files import write_text
 from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.losses import SetPrediction, build_loss
@@ -113,22 +111,17 @@ def train(
         The rows of `metrics.json`, one for each evaluation.
 
     Raises:
-        NonFinite: If a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
-            go back.
+        NonFinite: If a loss is not finite.
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
     """
-    optimizer = run.config.optimizer
-    while True:
-        if rollbacks := runs.read_rollbacks(run.folder):
-            rate = optimizer.learning_rate / 2 ** len(rollbacks)
-            slower = dataclasses.replace(optimizer, learning_rate=rate)
-            compile_frozen(model, dataclasses.replace(run.config, optimizer=slower))
-            print(f"{rollbacks[-1]['cause']}: learning rate {rate:g} from now on")
-        try:
-            rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
-            break
-        except runs.NonFinite as error:
-            _record_rollback(run, rollbacks, error)
+    try:
+        rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
+    except runs.NonFinite as error:
+        last = checkpoints.newest(run.checkpoints)
+        raise runs.NonFinite(
+            f"training stopped: {error}. Last good checkpoint: {last or 'none'}. Give a new "
+            "--workdir and a smaller --optimizer.learning_rate"
+        ) from error
     topology.gather(0)  # waits until the chief has written the last checkpoint
     if run.config.patience is not None and (best := runs.best_row(rows)):
         remedy = "Delete it and all later ones; the same command then trains those steps again"
@@ -142,8 +135,6 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     config = run.config
     start = checkpoints.restore(model, run.checkpoints, topology)
     topology.prepare(model)
-    if config.on_nan == "rollback" and start == 0:  # the checkpoint to go back to
-        checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
     rows = _recorded_rows(run, start, topology)
     ended = start >= config.total_steps or runs.out_of_patience(rows, config.patience)
     at_end = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
@@ -174,7 +165,6 @@ def _recorded_rows(run, start, topology):
     """Returns the rows up to the checkpoint of update `start`; raises if the run has lost any."""
     path = run.checkpoints / f"step_{start:09d}" / "meta.json"
     meta = read_json(path) if path.exists() else {}
-    runs.read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each halved the rate
     rows = runs.read_rows(run.folder, meta.get("rows", 0))
     rows = [row for row in rows if row["step"] <= start]
     if rows and topology.is_chief:
@@ -216,24 +206,6 @@ def _fit(model, run, watch, batches_from, validation):
             shuffle=False,  # the pipeline has already shuffled
             verbose=0,
         )
-
-
-def _record_rollback(run, rollbacks, error):
-    """Adds a rollback to `rollbacks.json`, or raises a detailed error.
-
-    The file is written before the run goes back, so a run that is stopped in between resumes with
-    the lower learning rate.
-    """
-    config, last = run.config, checkpoints.newest(run.checkpoints)
-    if config.on_nan == "stop" or len(rollbacks) >= config.max_rollbacks:
-        tried = f" after {len(rollbacks)} of {config.max_rollbacks} rollbacks" if rollbacks else ""
-        raise runs.NonFinite(
-            f"training stopped{tried}: {error}. Last good checkpoint: {last or 'none'}. Give a new "
-            "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
-        ) from error
-    rollbacks = [*rollbacks, {"cause": str(error), "to": str(last)}]
-    write_text(run.folder / "rollbacks.json", json.dumps(rollbacks, indent=1))
-    print(f"{error}: going back to {last}")
 
 
 class TensorBoard:
