@@ -102,7 +102,7 @@ REFUSED = {
 }
 EVERYWHERE = [
     ({}, "multi_worker", {}, "another value if it names none.*=multi_worker, processes=1"),
-    (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
+    (TORCHRUN, "multi_worker", {"fewshot_every": 2}, "`fewshot_every` must be 0.*fewshot_every=2"),
     (TORCHRUN, "none", {}, "must be multi_worker.*Received: distribution=none, processes=3"),
 ]
 

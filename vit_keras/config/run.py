@@ -169,7 +169,6 @@ class Config(Section):
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
-        watch_every: evaluations between attention pictures in TensorBoard; 0 for none
         patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:
             "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
@@ -213,7 +212,6 @@ class Config(Section):
     shard_state: bool = False
     steps_per_execution: Size = 1
     patience: Size | None = None
-    watch_every: Count = 0
     patch_keep_rates: Annotated[tuple[float, ...], Range(above=0, most=1)] = ()
     fewshot_every: Count = 0
     cache_features: bool = False
@@ -292,7 +290,7 @@ VIEWS = (
     "augment.rotation_degrees augment.scale augment.shift augment.crop augment.randaugment_layers "
     "augment.policy augment.color_jitter augment.erasing"
 )
-NO_CLASSIFIER = f"{LABELS} {MIXED} watch_every model.representation_size lora.rank"
+NO_CLASSIFIER = f"{LABELS} {MIXED} model.representation_size lora.rank"
 DINO = (
     f"{VIEWS} optimizer.ema_decay optimizer.layer_decay optimizer.freeze patch_keep_rates "
     "pretext.target pretext.corrupt"
@@ -301,7 +299,7 @@ MATCHED = "distill.distance distill.patches"
 ANSWERS = "distill.kind distill.teacher_variant distill.weight distill.temperature"
 # These fields change features between epochs, or need the frozen layers again.
 CHANGING = (
-    "distribution fewshot_every watch_every pretext.objective lora.rank distill.teacher "
+    "distribution fewshot_every pretext.objective lora.rank distill.teacher "
     "model.dropout_rate model.attention_dropout_rate model.stochastic_depth_rate "
     f"{KEEP_RATES} {VIEWS} {MIXED} augment.flip optimizer.layer_decay"
 )

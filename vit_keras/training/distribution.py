@@ -83,7 +83,7 @@ def _check(config, mode, cluster):
         return check_defaults(config, ("shard_state",), where)
     if cluster:
         alone = f"{where}, whose first process cannot run the model alone"
-        check_defaults(config, ("watch_every", "fewshot_every"), alone)
+        check_defaults(config, ("fewshot_every",), alone)
     if backend == "tensorflow":
         more = f"{where} on tensorflow. KERAS_BACKEND=jax allows more"
         check_defaults(config, ("optimizer.accumulation_steps", "steps_per_execution"), more)

@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras import runs
 from vit_keras.data import to_uint8
-from vit_keras.models import attention_maps, attention_rollout, patch_grid, task_of
+from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.box_metrics import COLUMNS
@@ -144,8 +144,8 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     board = labels = None
     if topology.is_chief:
         first = None if start or config.cache_features else next(iter(batches(0)))
-        if config.watch_every or extras.is_installed("tensorboard"):
-            board = TensorBoard(run, model, validation, first)
+        if extras.is_installed("tensorboard"):
+            board = TensorBoard(run, first)
         if config.tracker != "none":
             more_callbacks = [*more_callbacks, TRACKERS[config.tracker](run)]
     plain = config.learns_labels and not config.distill.teacher
@@ -211,33 +211,24 @@ def _fit(model, run, watch, batches_from, validation):
 class TensorBoard:
     """Writes each recorded row to `tensorboard/train` and `tensorboard/validation`.
 
-    Every `watch_every` evaluations (0 for never), it also draws the attention rollout of the first
-    held-out pictures.
-
     Args:
         run: The run.
-        model: The model, with or without a class token.
-        validation: The held-out batches.
         batch: Training data, whose images `(B, H, W, C)`, or the first view of each, are shown
             once, at the beginning of a run.
     """
 
-    def __init__(self, run: Run, model: keras.Model, validation, batch=None):
-        self.every, self.files = run.config.watch_every, {}
+    def __init__(self, run: Run, batch=None):
+        self.files = {}
         for name in ("train", "validation"):
             (folder := run.folder / "tensorboard" / name).mkdir(parents=True, exist_ok=True)
             self.files[name] = folder / f"events.out.tfevents.{time.time():017.6f}"
             self._append(name, file_version="brain.Event:2")
-        if self.every:
-            self.maps, self.grid = attention_maps(model), patch_grid(model)
-            self.pictures = np.array(next(iter(validation))[0][:PICTURES])
         if batch is not None:
             images = keras.tree.flatten(batch)[0][:PICTURES]
-            images = to_unit(images if len(images.shape) == 4 else images[:, 0])
-            self._write_images(0, "augmented", images)
+            self._write_images(to_unit(images if len(images.shape) == 4 else images[:, 0]))
 
     def write(self, rows: list[dict[str, float]]) -> None:
-        """Writes the last row and, if it is due, the attention."""
+        """Writes the last row."""
         step = int(rows[-1]["step"])
         values: dict[str, list] = {"train": [], "validation": []}
         for name, value in rows[-1].items():
@@ -247,24 +238,16 @@ class TensorBoard:
                 of.append({"tag": tag, "simple_value": value})
         for name, numbers in values.items():
             self._append(name, step=step, summary={"value": numbers})
-        if self.every and len(rows) % self.every == 0:
-            maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
-            heat = attention_rollout(maps)[:, 0]  # the first token represents the image
-            heat = heat[:, -np.prod(self.grid) :]  # its attention to the patches
-            heat, size = to_unit(heat.reshape(-1, *self.grid, 1)), self.pictures.shape[1:3]
-            heat = keras.ops.image.resize(heat, size, data_format="channels_last")
-            images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
-            self._write_images(step, "attention", images)
 
-    def _write_images(self, step, tag, images):
-        """Writes images `(B, H, W, C)` in [0, 1], with three channels or one."""
+    def _write_images(self, images):
+        """Writes augmented images `(B, H, W, C)` in [0, 1], with three channels or one."""
         height, width, channels = images.shape[1:]
         sizes = {"height": height, "width": width, "colorspace": channels}
         values = [
-            {"tag": f"{tag}/{i}", "image": {**sizes, "encoded_image_string": _png(pixels)}}
+            {"tag": f"augmented/{i}", "image": {**sizes, "encoded_image_string": _png(pixels)}}
             for i, pixels in enumerate(to_uint8(255 * images))
         ]
-        self._append("train", step=step, summary={"value": values})
+        self._append("train", step=0, summary={"value": values})
 
     def _append(self, name, **fields):
         """Appends an event. TensorBoard's `EventFileWriter` imports TensorFlow if installed."""
