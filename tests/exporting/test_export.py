@@ -22,8 +22,8 @@ from vit_keras import applications, exporting, inspection, models, runtimes, wei
 from vit_keras.commands import main
 from vit_keras.evaluation import open_predictor
 from vit_keras.exporting import exporter, tflite_file
-from vit_keras.exporting.manifest import card
-from vit_keras.exporting.serving import in_float32, serving_model
+from vit_keras.exporting.manifest import facts
+from vit_keras.exporting.serving import in_float32, output_text, serving_model
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.exporting.verification import MEASURES
 from vit_keras.models import Preprocessing
@@ -105,7 +105,7 @@ def test_files_have_the_rollout_as_second_output(exported):
 @pytest.mark.once
 def test_documents_describe_the_files(exported):
     folder = exported.folder
-    documents = ["labels.txt", "manifest.json", "model_card.md"]
+    documents = ["labels.txt", "manifest.json"]
     assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, *documents])
     assert [p.name for p in folder.parent.iterdir()] == ["out"]
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -117,8 +117,6 @@ def test_documents_describe_the_files(exported):
     assert by_name["model.onnx"]["bytes"] == len(content)
     assert by_name["model.tflite"]["batch"] == 1 and by_name["model.onnx"]["batch"] is None
     assert (folder / "labels.txt").read_text() == "a\nb\nc\nd\ne\n"
-    card = (folder / "model_card.md").read_text()
-    assert "| model.onnx | 100.00% |" in card and f"| {len(content) / 1e6:.2f} |" in card
     for name in ("model.tflite", "model_int8.tflite"):
         with zipfile.ZipFile(folder / name) as archive:
             assert archive.read("labels.txt").decode().split("\n") == list("abcde")
@@ -149,7 +147,7 @@ def test_the_metadata_is_read_by_the_numbers_of_its_schema(exported):
 
 
 LABELS = Task("labels", thresholds=(0.25, 3e-8))
-CARDS = [  # of a task and an output, what the card says
+TEXTS = [  # of a task and an output, what a file and its row say
     (Task(), "softmax", "`(N, K)` is the probability of each class, in | same class"),
     (Task(), "logits", "the logit of each class | The softmax of the logits | of a logit"),
     (
@@ -163,20 +161,18 @@ CARDS = [  # of a task and an output, what the card says
 ]
 
 
-@pytest.mark.parametrize(("task", "output", "sentences"), CARDS)
+@pytest.mark.parametrize(("task", "output", "sentences"), TEXTS)
 @pytest.mark.once
-def test_the_card_says_what_the_outputs_are(task, output, sentences):
+def test_a_description_says_what_the_outputs_are(task, output, sentences):
     with shapes_only():
         model = models.from_variant("Ti/16", image_size=16, num_layers=1, num_classes=2)
     model.class_names, model.task = ["sun", "sea"], task
-    source = {"shape": [16, 16, 3], "type": "uint8", "preprocessing_is_inside": True}
-    reference = {"backend": "jax", "images": 1, "source": "noise"}
-    row = {"file": "model.onnx", "bytes": 1, "agreement": 0.99875, "largest_difference": 0.1}
+    row = {"bytes": 1, "agreement": 0.99875, "largest_difference": 0.1}
     row["agreement_is"] = MEASURES["features" if output == "features" else task.kind][0]
-    page = card(model, {"input": source, "output": output, "reference": reference, "files": [row]})
-    assert [text for text in sentences.split(" | ") if text not in page] == []
-    assert ("class" in page) == (task.kind in ("classes", "masks"))
-    assert ("99.88%" in page) == (task.kind != "numbers")
+    text = f"{output_text(model, output)} {facts(row)}"
+    assert [part for part in sentences.split(" | ") if part not in text] == []
+    assert ("class" in text) == (task.kind in ("classes", "masks"))
+    assert ("99.88%" in text) == (task.kind != "numbers")
 
 
 def test_a_served_model_holds_preprocessing_and_output(rng):
@@ -306,7 +302,7 @@ def test_a_format_that_fails_does_not_lose_the_others(rng, tmp_path, monkeypatch
     told = r"has model.tflite, but other files failed:\nmodel.onnx: .*RuntimeError: out of ideas"
     assert re.search(told, capsys.readouterr().err)
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"model.tflite", "manifest.json", "model_card.md", "labels.txt"}
+    assert names == {"model.tflite", "manifest.json", "labels.txt"}
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [row["file"] for row in manifest["files"]] == ["model.tflite"]
     assert runtimes.open(tmp_path / "out/model.tflite")(np.zeros((1, 8, 12, 3), "uint8")).shape

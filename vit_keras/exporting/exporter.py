@@ -46,7 +46,7 @@ def export(
     """Exports `model` into `folder` and checks every file in its own runtime.
 
     The complete folder replaces an earlier export in one step. It holds the files,
-    `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
+    `manifest.json` and, for a classifier, `labels.txt`.
 
     Args:
         model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. Its task

@@ -9,7 +9,7 @@ import zipfile
 
 import keras
 
-from vit_keras.exporting.serving import BOX_OUTPUTS, output_text, thresholds_text
+from vit_keras.exporting.serving import BOX_OUTPUTS
 from vit_keras.exporting.targets import TARGETS, TRANSFORMERS
 from vit_keras.exporting.verification import MEASURES, accuracy_name, agreement_text
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
@@ -85,12 +85,11 @@ def write_note(path: pathlib.Path, note: dict) -> None:
 
 
 def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) -> None:
-    """Writes `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
+    """Writes `manifest.json` and, for a classifier, `labels.txt`.
 
     Beside files for transformers, it also writes `config.json` and `preprocessor_config.json`.
     """
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    (folder / "model_card.md").write_text(card(model, manifest))
     if "axes" in manifest["input"]:
         for name, content in graph_files(model, manifest["output"]).items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n")
@@ -157,51 +156,3 @@ def graph_files(model: keras.Model, output: str) -> dict[str, dict]:
     }
     processor = write_processor((height, width), channels, preprocessing_of(model), row[2])
     return {"config.json": config, "preprocessor_config.json": processor}
-
-
-GRAY = "Color pictures are first converted to gray: (299 R + 587 G + 114 B) / 1000."
-NOT_MEDIAPIPE = "MediaPipe takes only models for color pictures; open the TFLite files with LiteRT."
-MEDIAPIPE = "MediaPipe resizes without antialiasing and never crops: give it {}x{} pixels."
-AS_TRANSFORMERS = "The outputs have the names and shapes of transformers' class in `config.json`."
-
-
-def card(model: keras.Model, manifest: dict) -> str:
-    """Returns a Markdown page about the files: input, output, comparison, and a table."""
-    reference, rows = manifest["reference"], manifest["files"]
-    output = output_text(model, manifest["output"])
-    if "axes" in manifest["input"]:
-        output = AS_TRANSFORMERS + thresholds_text(model)
-    compared = (
-        f"The files were compared with Keras (on {reference['backend']}) on "
-        f"{reference['images']} images ({reference['source']})"
-    )
-    if "accuracy" in reference:
-        name, accuracy = accuracy_name(reference), f"{100 * reference['accuracy']:.2f}%"
-        compared += f", where Keras has an {name} of {accuracy}"
-    return (
-        f"# {model.name}\n\n{model.count_params():,} parameters. {_input(model, manifest)} "
-        f"{output}\n\n{compared}.\n\n"
-        + table([{"file": row["file"], **facts(row)} for row in rows])
-    )
-
-
-def _input(model, manifest):
-    source, rules = manifest["input"], preprocessing_of(model)
-    height, width, channels = source["shape"]
-    sides = ("H", "W") if source.get("any_size") else (height, width)
-    axes = ("N", channels, *sides) if "axes" in source else ("N", *sides, channels)
-    pixels = f"pixels from 0 to {rules.levels:g}, which the graph rescales"
-    if not source["preprocessing_is_inside"]:
-        pixels = f"(pixel / {rules.levels:g} - {list(rules.mean)}) / {list(rules.std)}"
-    fit = "are resized to it"
-    if (share := rules.crop_fraction) is not None:
-        fit = f"are cropped to a square of {share} of their shorter side, then resized"
-    texts = [f"The input is `({', '.join(map(str, axes))})` {source['type']}: {pixels}."]
-    if source.get("any_size"):
-        texts.append(f"H and W may differ from the model's own {height} and {width}.")
-    texts.append(f"Pictures of another size {fit} ({rules.interpolation}).")
-    if channels == 1:
-        texts.append(GRAY)
-    if any(row["file"].endswith(".tflite") for row in manifest["files"]):
-        texts.append(NOT_MEDIAPIPE if channels == 1 else MEDIAPIPE.format(height, width))
-    return " ".join(texts)
