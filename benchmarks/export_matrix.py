@@ -77,9 +77,7 @@ def measure(folder):
         for plan in (PLAN, HALF) if name == "token" else (PLAN,):
             with tempfile.TemporaryDirectory() as out:
                 try:
-                    rows = export(
-                        model, f"{out}/out", images=images, labels=labels, **plan, threads=()
-                    )
+                    rows = export(model, f"{out}/out", images=images, labels=labels, **plan)
                 except (RuntimeError, ValueError) as error:
                     rows = [{"error": str(error)[-2000:]}]
             for row in rows:

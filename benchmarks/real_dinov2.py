@@ -62,19 +62,17 @@ def main():
     model, paths = token_model(options.wheel), photographs()
     images, calibration = crops(paths[::2], options.images), crops(paths[1::2], 32)
     files = [tuple(name.split("/")) for name in options.files or map("/".join, FILES)]
-    print("| file | MB | class token | all tokens | layers in float32 | ms |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print("| file | MB | class token | all tokens | layers in float32 |")
+    print("|---|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for format, precision in files:
             plan = {"formats": [format], "precisions": [precision], "output": "features"}
-            data = {"images": images, "calibration": calibration, "threads": (1,)}
+            data = {"images": images, "calibration": calibration}
             (row,) = export(model, f"{folder}/files", **plan, **data)
             cosines = f"{row['first_token']:.5f} | {row['agreement']:.5f}"
-            layers, ms = len(row["float_layers"]), row["latency_ms"]["1"]
+            layers = len(row["float_layers"])
             size = f"{row['bytes'] / 1e6:.1f}"
-            print(
-                f"| {format} {precision} | {size} | {cosines} | {layers} | {ms:.0f} |", flush=True
-            )
+            print(f"| {format} {precision} | {size} | {cosines} | {layers} |", flush=True)
 
 
 def token_model(wheel):

@@ -36,7 +36,7 @@ def export(path: pathlib.Path) -> None:
     import vit_keras
     from vit_keras import exporting
 
-    options = {"formats": ("savedmodel",), "threads": ()}
+    options = {"formats": ("savedmodel",)}
     exporting.export(vit_keras.open(path), path.parent / "export", **options)
 
 

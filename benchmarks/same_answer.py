@@ -128,7 +128,7 @@ def compare(case: Case, paths, folder: pathlib.Path) -> dict[str, np.ndarray]:
 def exported(preprocessing, paths, folder) -> dict[str, np.ndarray]:
     """Returns the probabilities of a model's exported files, here and in other runtimes."""
     model = small_model(paths, preprocessing)
-    exporting.export(model, folder, formats=["litert", "onnx"], precisions=["fp32"], threads=())
+    exporting.export(model, folder, formats=["litert", "onnx"], precisions=["fp32"])
     tflite, onnx = folder / "model.tflite", folder / "model.onnx"
     answers = {"ours": readers.ours(model, paths)}
     answers["this package, on whole levels"] = readers.whole_levels(model, paths)

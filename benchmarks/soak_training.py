@@ -53,7 +53,7 @@ def export(model, folder: pathlib.Path) -> None:
     generator = checkpoints.generator_state()
     copy = folder.parent / "copy.keras"
     weights.save_model(model, copy)
-    export_model(vit_keras.open(copy), folder, formats=("savedmodel",), threads=())
+    export_model(vit_keras.open(copy), folder, formats=("savedmodel",))
     if generator is not None:
         checkpoints.set_generator_state(generator)
 

@@ -90,7 +90,7 @@ def imports(folder: pathlib.Path) -> dict[str, str]:
     from vit_keras.exporting import export
 
     model = models.from_variant("mu/16", image_size=32, num_classes=3, seed=0)
-    export(model, folder / "export", formats=("litert",), precisions=("fp32",), threads=())
+    export(model, folder / "export", formats=("litert",), precisions=("fp32",))
     Image.fromarray(np.zeros((40, 40, 3), "uint8")).save(folder / "picture.png")
     (file,) = (folder / "export").glob("*.tflite")
     arguments = ["vit-keras", "predict", str(file), str(folder / "picture.png")]

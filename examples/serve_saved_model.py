@@ -43,7 +43,7 @@ if SMALL:
     model.get_layer("head").kernel.assign(np.random.default_rng(0).normal(size=(32, 10)))
 else:
     model = applications.ViTS16(weights="augreg-imagenet")
-rows = exporting.export(model, folder / "export", formats=["savedmodel"], threads=(1,))
+rows = exporting.export(model, folder / "export", formats=["savedmodel"])
 print(rows[0]["file"], f"differs from Keras by {rows[0]['largest_difference']:.1e} at most")
 
 # %% [markdown]

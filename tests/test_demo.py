@@ -34,7 +34,7 @@ def encoder(num_classes=None):
 
 def write_export(model, folder, **options):
     images = verification.photographs((64, 64, 3), 8)
-    options = {"formats": ["onnx"], "precisions": ["fp32"], "threads": (), **options}
+    options = {"formats": ["onnx"], "precisions": ["fp32"], **options}
     exporting.export(model, folder, images=images, **options)
 
 

@@ -101,7 +101,7 @@ def exported(tmp_path_factory):
     model.preprocessing = Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bicubic", True, 0.8)
     model.class_names = NAMES
     save_model(model, folder / "model.keras")
-    options = {"precisions": ["fp32"], "threads": ()}
+    options = {"precisions": ["fp32"]}
     exporting.export(model, folder / "export", formats=["litert"], **options)
     return folder
 

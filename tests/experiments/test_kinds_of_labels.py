@@ -25,7 +25,7 @@ from vit_keras.support.box_metrics import best_of, overlaps, scored_corners
 
 SIDE, TRAIN, TEST = 8, 64, 24
 MASKS, BOXES, NAMES = (16, 24), (24, 32), ["cat", "dog"]
-FP32 = {"precisions": ["fp32"], "threads": ()}
+FP32 = {"precisions": ["fp32"]}
 on_torch, nightly = pytest.mark.on("torch"), pytest.mark.nightly
 NUMBERS = pytest.param("numbers", marks=pytest.mark.nightly_on("jax"))
 run = commands.run

@@ -13,9 +13,7 @@ def small_model(rng, num_layers=1, **arguments):
 def export_files(model, folder, images, **options):
     """Exports a SavedModel, a TFLite and an ONNX file in float32; returns their rows."""
     options = {"formats": ["savedmodel", "litert", "onnx"], **options}
-    return exporting.export(
-        model, folder, images=images, precisions=["fp32"], threads=(), **options
-    )
+    return exporting.export(model, folder, images=images, precisions=["fp32"], **options)
 
 
 def onnx_means(path, kind, batch=None, side=8):

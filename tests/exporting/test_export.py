@@ -54,7 +54,7 @@ def exported(tmp_path_factory):
     (folder / "manifest.json").write_text("{}")
     (folder / "stale.txt").write_text("from an earlier export")
     options = {"formats": ["savedmodel", "litert", "onnx"], "precisions": ["fp32", "int8"]}
-    options |= {"threads": (1,), "attention": True, "labels": expected.argmax(axis=-1)}
+    options |= {"attention": True, "labels": expected.argmax(axis=-1)}
     rows = exporting.export(model, folder, images=images, **options)
     rollout = inspection.attention_views(plain, prepared[clear]).rollout
     return types.SimpleNamespace(
@@ -75,7 +75,6 @@ def test_every_file_answers_in_its_runtime_as_keras_does(exported):
         assert np.abs(outputs - exported.expected).max() < bound, row["file"]
         agreement = (outputs.argmax(axis=-1) == exported.expected.argmax(axis=-1)).mean()
         assert row["agreement"] == row["accuracy"] == agreement == 1
-        assert row["latency_ms"]["1"] > 0
 
 
 @pytest.mark.once
@@ -348,7 +347,7 @@ def test_the_zeros_that_bits_resnet_pools_stay_zeros_in_onnx(rng, tmp_path):
 def test_attention_is_one_operation_from_opset_23_on(rng, tmp_path):
     """The file in int8 has it too, and both keep their promises."""
     options = {"formats": ["onnx"], "precisions": ["fp32", "int8-static"], "opset": 23}
-    rows = exporting.export(small_model(rng, 2), tmp_path / "out", threads=(), **options)
+    rows = exporting.export(small_model(rng, 2), tmp_path / "out", **options)
     for row in rows:
         model = onnx.load(tmp_path / "out" / row["file"])
         assert [x.version for x in model.opset_import if not x.domain] == [23]

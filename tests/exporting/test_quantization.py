@@ -152,7 +152,7 @@ def test_a_static_file_keeps_what_is_left_in_float32_exact(images, tmp_path):
 def test_a_file_that_keeps_its_weights_in_float32_is_not_called_int8(tmp_path):
     """Keras quantizes no standardized filters."""
     model = ResNet(32, (1, 1, 1, 1), 0.5, num_classes=3)
-    options = {"formats": ["savedmodel"], "threads": ()}
+    options = {"formats": ["savedmodel"]}
     with pytest.raises(ValueError, match="saved_model_int8: takes .* must store half of them in 8"):
         exporting.export(model, tmp_path / "out", precisions=["int8"], **options)
     for precision, size in {"fp16": 2, "int8-static16": 1, "int4": 0.5}.items():
@@ -201,7 +201,7 @@ def test_every_token_of_a_file_for_npus_is_compared(tmp_path):
     model = keras.Model(model.input, model.get_layer("encoder_norm").output)
     images = rng.integers(0, 256, (16, 8, 12, 3), dtype="uint8")
     options = {"formats": ["litert"], "precisions": ["int8-static16"], "output": "features"}
-    (row,) = exporting.export(model, tmp_path / "out", images=images, threads=(), **options)
+    (row,) = exporting.export(model, tmp_path / "out", images=images, **options)
     tokens = runtimes.open(tmp_path / "out" / row["file"])(images)
     expected = model.predict_on_batch(preprocessing_of(model).normalize(images))
     norms = np.linalg.norm(tokens, axis=-1) * np.linalg.norm(expected, axis=-1)

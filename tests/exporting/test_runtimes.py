@@ -114,7 +114,7 @@ def test_every_patch_size_is_exported_and_compared_with_the_first(rng, tmp_path)
     randomize(flexivit, rng)
     images = rng.integers(0, 256, (16, 24, 24, 3), dtype="uint8")
     labels = rng.integers(0, 3, 16)
-    options = {"formats": ["litert"], "precisions": ["fp32"], "threads": (), "output": "logits"}
+    options = {"formats": ["litert"], "precisions": ["fp32"], "output": "logits"}
     rows = export_patch_sizes(
         flexivit, tmp_path / "out", [4, 8], images=images, labels=labels, **options
     )

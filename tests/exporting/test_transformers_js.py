@@ -36,7 +36,7 @@ def detector(rng):
 def write_folder(model, folder, **options):
     pictures = verification.photographs((SIDE, SIDE, 3), 4)
     options = {"formats": ["huggingface_onnx"], "precisions": ["fp32"], **options}
-    return exporting.export(model, folder, images=pictures, threads=(), **options)
+    return exporting.export(model, folder, images=pictures, **options)
 
 
 def prepared(model, picture):

@@ -71,7 +71,7 @@ def test_the_same_weights_are_known_in_every_file(tmp_path):
 
 def test_exported_features_are_embeddings(tmp_path):
     model, file = build(), tmp_path / "files" / "model.onnx"
-    options = {"formats": ["onnx"], "output": "features", "threads": ()}
+    options = {"formats": ["onnx"], "output": "features"}
     exporting.export(model, tmp_path / "files", **options)
     images = np.random.default_rng(0).integers(0, 256, (3, 16, 24, 3)).astype("float32")
     exported = retrieval.open_embedder(file)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -39,7 +39,6 @@ def export(
     labels: np.ndarray | None = None,
     calibration: np.ndarray | None = None,
     image_size: int | tuple[int, int] | None = None,
-    threads: tuple[int, ...] = (1, 2),
     sensitivity: bool = False,
     **options,
 ) -> list[dict]:
@@ -61,7 +60,6 @@ def export(
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
             Position embeddings are interpolated to it.
-        threads: Numbers of threads; each file is timed once with each of them.
         sensitivity: Whether to report the loss from quantizing each layer alone.
         **options: The fields of `targets.Plan`: `formats`, `precisions`, `output`, `batch`, ….
 
@@ -97,7 +95,7 @@ def export(
     with files.claimed_output(folder, "an export"):
         job = Job(model, plan, images, labels, calibration, sensitivity)
         with files.replacing_folder(folder) as new:
-            made, failed = make(job, new, threads)
+            made, failed = make(job, new)
             rows = [file.row for file in made]
             content = manifest.describe(model, plan, job.reference, rows)
             manifest.write_documents(new, model, content)
@@ -181,16 +179,15 @@ def export_patch_sizes(
 
 
 def costs(rows: list[dict]) -> str:
-    """Returns the rows of `export_patch_sizes` as a Markdown table, with the first file's times.
+    """Returns the rows of `export_patch_sizes` as a Markdown table.
 
     Differences and agreements are relative to the first patch size.
     """
     cells = []
     for row in rows:
-        first = {"latency_ms": row["files"][0].get("latency_ms", {})}
         sizes = {"patch": str(row["patch_size"]), "patches": "{}x{}".format(*row["grid"])}
         sizes["GMACs"] = f"{row['macs'] / 1e9:.3f}"
-        cells.append(sizes | manifest.facts(row | first))
+        cells.append(sizes | manifest.facts(row))
     return manifest.table(cells)
 
 
@@ -297,7 +294,7 @@ class File:
         self.fault, self.row = "", dict[str, Any]()
 
 
-def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[File], list[str]]:
+def make(job: Job, folder: pathlib.Path) -> tuple[list[File], list[str]]:
     """Writes the files of `job` into an existing folder. A failed file does not affect the others.
 
     Returns:
@@ -327,9 +324,7 @@ def make(job: Job, folder: pathlib.Path, threads: Iterable[int]) -> tuple[list[F
         raise ValueError("The export failed:\n" + "\n".join(lines))
     for top in (file.whole for file in failed):
         shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
-    made = [file for file in made if not file.fault]
-    _time(job, made, threads)
-    return made, lines
+    return [file for file in made if not file.fault], lines
 
 
 def fault_of(step: Callable, *arguments) -> str:
@@ -458,15 +453,6 @@ def _describe(file, job) -> dict[str, Any]:
         note = {"task": task, "names": names, "output": plan.graph_output, **depth}
         manifest.write_note(file.path, note)
     return about
-
-
-def _time(job, made, threads):
-    batch = job.plan.batch or 1
-    images = np.resize(job.inputs[:batch], (batch, *job.inputs.shape[1:]))
-    timed = {str(file.path): file.row for file in made if file.target.is_readable}
-    for count in threads if timed else ():
-        for path, milliseconds in verification.latencies([*timed], images, count).items():
-            timed[path].setdefault("latency_ms", {})[str(count)] = round(milliseconds, 3)
 
 
 if __name__ == "__main__":

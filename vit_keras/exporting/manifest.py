@@ -113,8 +113,7 @@ def facts(row: dict) -> dict[str, str]:
         texts["layers in float32"] = str(len(row["float_layers"]))
     if "bytes" in row:
         texts["MB"] = f"{row['bytes'] / 1e6:.2f}"
-    times = row.get("latency_ms", {}).items()
-    return texts | {f"ms with {count} thread(s)": f"{ms:.2f}" for count, ms in times}
+    return texts
 
 
 def table(rows: list[dict[str, str]]) -> str:

@@ -1,17 +1,11 @@
 """The promises of exported files: on real images, how far their outputs may differ from Keras'."""
 
-import json
 import math
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 from typing import Any
 
 import numpy as np
 
-from vit_keras import runtimes
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.models import preprocessing_of, task_of
 from vit_keras.support import extras
@@ -182,25 +176,6 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
             bound = f"at least {least:g}" if value < least else f"at most {most:g}"
             return f"{name} {value:.5g} on {row['images']} images; it must be {bound}"
     return None
-
-
-def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, float]:
-    """Returns the milliseconds per call of each file, in a process with `threads` threads.
-
-    Raises:
-        RuntimeError: If a file does not run.
-    """
-    count = str(threads)
-    limits = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(limits, count), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with tempfile.TemporaryDirectory() as scratch:
-        np.save(f"{scratch}/images.npy", images)
-        program = [sys.executable, "-P", str(pathlib.Path(runtimes.__file__)), count]
-        command = [*program, f"{scratch}/images.npy", *paths]
-        process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if process.returncode:
-        raise RuntimeError(f"An exported file does not run:\n{process.stderr[-3000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:

@@ -1,23 +1,17 @@
 """Reads exported files: each format in its own runtime, behind one interface.
 
-This module needs only NumPy and the runtimes. As a program,
-
-    python -P runtimes/__init__.py THREADS IMAGES.npy FILE ...
-
-prints, as JSON, the milliseconds that each file takes for one call.
+This module needs only NumPy and the runtimes.
 """
 
 import dataclasses
-import importlib
-import json
 import os
 import pathlib
-import sys
-import timeit
 import zipfile
 from collections.abc import Callable
 
 import numpy as np
+
+from vit_keras.support import extras
 
 SAVED_MODEL = "SavedModel"
 NOTE = "task.json"  # a member of a TFLite file, or in `assets.extra` of a SavedModel
@@ -100,16 +94,6 @@ def _exported_model(run, dtype, input_shape, shapes, note=None) -> ExportedModel
     return ExportedModel(run_joined, dtype, tuple(sides), count, batch, bool(pairs), note)
 
 
-def _require(module):
-    """Imports a runtime; only the error for a missing one needs `vit_keras`."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        from vit_keras.support import extras
-
-        return extras.require(module)
-
-
 def _read_note(file) -> str:
     """Reads a note, which a hostile zip may compress a thousandfold, and closes its file."""
     with file:
@@ -121,7 +105,7 @@ def _read_note(file) -> str:
 
 def saved_model(path, threads=None) -> ExportedModel:
     """Opens a SavedModel in TensorFlow; `threads` has no effect."""
-    tf = _require("tensorflow")
+    tf = extras.require("tensorflow")
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
@@ -161,7 +145,7 @@ def litert(path, threads=None) -> ExportedModel:
 
 def litert_interpreter(path, threads=None):
     """Opens a TFLite file in LiteRT's interpreter, which passes the graph to XNNPACK."""
-    runtime = _require("ai_edge_litert.interpreter")
+    runtime = extras.require("ai_edge_litert.interpreter")
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
     interpreter.allocate_tensors()
     return interpreter
@@ -173,7 +157,7 @@ def onnx(path, threads=None) -> ExportedModel:
     A file exported for transformers takes prepared images. Pass them as `(N, H, W, C)`, as for any
     other file.
     """
-    onnxruntime = _require("onnxruntime")
+    onnxruntime = extras.require("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -196,7 +180,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 def openvino(path, threads=None) -> ExportedModel:
     """Opens an OpenVINO file on the CPU, in float32; the runtime's default may be bfloat16."""
-    core = _require("openvino").Core()
+    core = extras.require("openvino").Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
@@ -209,7 +193,7 @@ def openvino(path, threads=None) -> ExportedModel:
 
 def pt2(path, threads=None) -> ExportedModel:
     """Opens an exported PyTorch program."""
-    torch = _require("torch")
+    torch = extras.require("torch")
     if threads:
         torch.set_num_threads(threads)
     program = torch.export.load(os.fspath(path))
@@ -227,8 +211,8 @@ def pt2(path, threads=None) -> ExportedModel:
 
 def executorch(path, threads=None) -> ExportedModel:
     """Opens an ExecuTorch program; `threads` has no effect, since the runtime uses all cores."""
-    torch = _require("torch")
-    program = _require("executorch.runtime").Runtime.get().load_program(os.fspath(path))
+    torch = extras.require("torch")
+    program = extras.require("executorch.runtime").Runtime.get().load_program(os.fspath(path))
     method = program.load_method("forward")
     described, source = method.metadata, method.metadata.input_tensor_meta(0)
 
@@ -300,17 +284,3 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
             f"{os.fspath(path)!r} cannot be opened: it is damaged, or not an exported model "
             f"({' '.join(str(error).split())})"
         ) from error
-
-
-def main(threads: str, images_file: str, *paths: str) -> None:
-    """Prints the median time of 20 calls of each file, after two calls that warm it up."""
-    images, times = np.load(images_file, allow_pickle=False), {}
-    for path in paths:
-        names = {"run": open(path, int(threads)), "images": images}
-        seconds = timeit.repeat("run(images)", globals=names, number=1, repeat=22)
-        times[path] = 1e3 * float(np.median(seconds[2:]))
-    print(json.dumps(times))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
