@@ -106,7 +106,7 @@ TOGETHER = [
         f"{FEATURES} --distill.patches true --model.patch_keep_rate 0.5",
         "`model.patch_keep_rate` must be 1.0 with `distill.patches`.*patch_keep_rate=0.5",
     ),
-    ("--task masks --patch_keep_rates '[0.5]'", r"`patch_keep_rates` must be \[\] with `task` mas"),
+    ("--task masks --model.patch_keep_rate 0.5", "`model.patch_keep_rate` must be 1.0 with `task`"),
     ("--task labels --loss softmax", "`loss` must be sigmoid or focal with `task` labels"),
     (
         "--task classes --loss sigmoid --balance weights",

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras.config import Config, ModelConfig, OptimizerConfig
-from vit_keras.experiments.run_model import initial_model
+from vit_keras.config import OptimizerConfig
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.support.keras_internals import averages_of
 from vit_keras.training import WarmupDecay, build_optimizer, freeze
-from vit_keras.training.callbacks import use_keep_rate
 from vit_keras.training.optimizers import num_blocks, rate_multiplier
 
 
@@ -266,41 +264,3 @@ def test_what_stands_before_the_blocks_is_the_first_layer():
             layers.setdefault(multiplier, set()).add(path.split("/")[0])
         blocks = {0.5 ** (3 - i): {f"encoderblock_{i}"} for i in range(3)}
         assert layers == {0.0625: first, **blocks, 1.0: last}
-
-
-def sparse_model():
-    vit = VisionTransformer(12, 4, 8, 1, 2, 16, 3, patch_keep_rate=0.5, seed=2)  # 9 patches
-    vit.compile(keras.optimizers.SGD(0.1), "mse")
-    return vit
-
-
-@pytest.mark.nightly_on("tensorflow")
-def test_training_continues_with_the_next_rate(rng):
-    x = rng.normal(size=(8, 12, 12, 3)).astype("float32")
-    y = rng.normal(size=(8, 3)).astype("float32")
-    options = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    changed, by_hand = sparse_model(), sparse_model()
-    model = ModelConfig(patch_keep_rate=0.5)
-    steps = {"total_steps": 4, "eval_every": 2}
-    config = Config(batch=4, patch_keep_rates=(0.3, 1.0), model=model, **steps)
-    choose = lambda epoch, logs: use_keep_rate(changed, config, epoch)
-    watch = [keras.callbacks.LambdaCallback(on_epoch_begin=choose)]
-    changed.fit(x, y, epochs=2, callbacks=watch, **options)
-    for rate in (0.3, 1.0):
-        by_hand.get_layer("patch_dropout").keep_rate = rate
-        by_hand.make_train_function(force=True)
-        by_hand.fit(x, y, **options)
-    expected = weights_by_path(by_hand)
-    for path, value in weights_by_path(changed).items():
-        assert_close(value, expected[path], rtol=2e-6, name=path)
-    fixed = sparse_model()
-    fixed.fit(x, y, epochs=2, **options)
-    assert not np.allclose(weights_by_path(fixed)["head/kernel"], expected["head/kernel"])
-
-
-@pytest.mark.parametrize("rates", [(0.25, 1.0), (1.0, 0.25)])
-def test_a_run_of_several_rates_needs_no_other_field(rates):
-    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
-    model = ModelConfig(None, image_size=12, patch_size=4, **sizes)
-    model = initial_model(Config(model=model, patch_keep_rates=rates), ["a", "b"])
-    assert model.get_layer("patch_dropout").keep_rate == 0.25

@@ -169,8 +169,6 @@ class Config(Section):
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
-        patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:
-            "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
         cache_features: compute the outputs of the frozen layers once, store them in the run's
@@ -212,7 +210,6 @@ class Config(Section):
     shard_state: bool = False
     steps_per_execution: Size = 1
     patience: Size | None = None
-    patch_keep_rates: Annotated[tuple[float, ...], Range(above=0, most=1)] = ()
     fewshot_every: Count = 0
     cache_features: bool = False
     tracker: Literal["none", "mlflow", "wandb"] = "none"
@@ -285,23 +282,22 @@ class Config(Section):
 # Fields that must keep their defaults in the cases that `_excluded` lists.
 LABELS = "loss balance calibrate label_smoothing sweep folds patience"
 MIXED = "augment.mixup_alpha augment.cutmix_alpha"
-KEEP_RATES = "model.patch_keep_rate patch_keep_rates"
 VIEWS = (
     "augment.rotation_degrees augment.scale augment.shift augment.crop augment.randaugment_layers "
     "augment.policy augment.color_jitter augment.erasing"
 )
 NO_CLASSIFIER = f"{LABELS} {MIXED} model.representation_size lora.rank"
 DINO = (
-    f"{VIEWS} optimizer.ema_decay optimizer.layer_decay optimizer.freeze patch_keep_rates "
+    f"{VIEWS} optimizer.ema_decay optimizer.layer_decay optimizer.freeze "
     "pretext.target pretext.corrupt"
 )
 MATCHED = "distill.distance distill.patches"
 ANSWERS = "distill.kind distill.teacher_variant distill.weight distill.temperature"
 # These fields change features between epochs, or need the frozen layers again.
 CHANGING = (
-    "distribution fewshot_every pretext.objective lora.rank distill.teacher "
-    "model.dropout_rate model.attention_dropout_rate model.stochastic_depth_rate "
-    f"{KEEP_RATES} {VIEWS} {MIXED} augment.flip optimizer.layer_decay"
+    "distribution fewshot_every pretext.objective lora.rank distill.teacher model.dropout_rate "
+    "model.attention_dropout_rate model.stochastic_depth_rate "
+    f"model.patch_keep_rate {VIEWS} {MIXED} augment.flip optimizer.layer_decay"
 )
 NO_TEXTS = "lora.rank pretext.objective distill.teacher model.head_bias"
 NOT_CLASSES = "label_smoothing fewshot_every"
@@ -312,7 +308,7 @@ NOT_VECTORS = (
 UNUSED = {
     "labels": NOT_CLASSES,
     "numbers": f"{NOT_CLASSES} balance calibrate model.labels",
-    "masks": f"{NOT_VECTORS} {KEEP_RATES}",  # each patch has pixels
+    "masks": f"{NOT_VECTORS} model.patch_keep_rate",  # each patch has pixels
     "boxes": f"{NOT_VECTORS} augment.rotation_degrees",
 }
 
@@ -333,7 +329,7 @@ def _excluded(config: Config) -> tuple[tuple[Any, Any, str], ...]:
             f"{LABELS} distill.weight model.head_bias",
             f"{kind}, which uses no labels",
         ),
-        (distill.patches, KEEP_RATES, "`distill.patches`, which needs all patches"),
+        (distill.patches, "model.patch_keep_rate", "`distill.patches`, which needs all patches"),
         (config.cache_features, CHANGING, "`cache_features`, which computes all features once"),
         (config.model.labels, NO_TEXTS, "`model.labels`"),
         (task in UNUSED, UNUSED.get(task), f"`task` {task}"),

@@ -118,8 +118,6 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
     with_head = WITH_HEAD.get(task.kind) if config.learns_labels and class_names else None
     num_classes = None if headless or with_head else len(class_names)
     options: dict[str, Any] = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
-    if config.patch_keep_rates:  # the layer that drops patches is there for any rate below 1
-        options["patch_keep_rate"] = min(config.patch_keep_rates)
     if config.model.labels:
         model = _of_texts(config, class_names, options)
     else:

@@ -14,7 +14,6 @@ import keras
 import numpy as np
 
 from vit_keras import runs
-from vit_keras.config import Config
 from vit_keras.runs import Run
 from vit_keras.support import command_line, extras
 from vit_keras.support.tasks import KINDS
@@ -64,23 +63,6 @@ def stop_signals() -> Iterator[Any]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def use_keep_rate(model: keras.Model, config: Config, epoch: int) -> None:
-    """Sets the rate of the layer `patch_dropout` from `patch_keep_rates`; epochs count from 0.
-
-    Each rate applies for an equal part of the run, from the first epoch (of `eval_every` updates)
-    that begins in that part. Every rate gives a different number of tokens, so the model compiles
-    once for each.
-    """
-    rates = config.patch_keep_rates
-    if min(rates, default=1) == 1:
-        return
-    part = epoch * config.eval_every * len(rates) // config.total_steps
-    layer, rate = model.get_layer("patch_dropout"), rates[min(part, len(rates) - 1)]
-    if layer.keep_rate != rate:
-        layer.keep_rate = rate
-        model.make_train_function(force=True)
 
 
 class RunCallbacks(keras.callbacks.CallbackList):
@@ -168,7 +150,6 @@ class RunCallbacks(keras.callbacks.CallbackList):
         super().on_epoch_begin(epoch, logs)
         self.topology.write_replicas(self.model.metrics_variables, self.metrics)
         self.metrics = []
-        use_keep_rate(self.model, self.config, epoch)
         self.began, self.first_step = time.perf_counter(), self.step
         self.evaluation_seconds = 0.0
 
