@@ -71,8 +71,6 @@ def run(options: shared.Options) -> None:
 
 def card(model, trained, repository: str, license: str | None) -> str:
     """Returns the page of a run's model on the Hub: how to load it, and the run's metrics."""
-    from vit_keras.exporting.serving import thresholds_text
-
     report = trained.report
     figures = [key for key in FIGURES if isinstance(report.get(key), (int, float))]
     shown = {figure_name(key): figure_text(key, report[key]) for key in figures}
@@ -97,7 +95,10 @@ def card(model, trained, repository: str, license: str | None) -> str:
     ]
     if names := models.class_names_of(model):
         what = task.row.several
-        listed = f"{len(names)} {what}: {', '.join(map(str, names))}.{thresholds_text(model)}"
+        listed = f"{len(names)} {what}: {', '.join(map(str, names))}."
+        if task.kind == "labels":
+            least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in enumerate(names))
+            listed += f" A label counts as present at or above this probability: {least}."
         sections.append(f"## {what.capitalize()}\n\n{listed}")
     return "\n\n".join(filter(None, sections)) + "\n"
 

@@ -24,17 +24,6 @@ BOX_OUTPUTS = {  # of a file that finds objects
     "boxes": "(N, T, 4): left, top, right and bottom as fractions of the picture's sides",
     "scores": "(N, T, K): the probability of each class",
 }
-# The shape and description of each output, given the name of one output.
-OUTPUTS = {
-    "softmax": ("`(N, K)`", "the probability of each {}"),
-    "sigmoid": ("`(N, K)`", "the probability of each {}"),
-    "values": ("`(N, K)`", "each {} in the unit of the training table"),
-    "logits": ("`(N, K)`", "the logit of each {}"),
-    "mask": ("`(N, H, W)`", "the number of the most likely {}"),
-    "features": ("`(N, D)`", "the features of the image"),
-    "tokens": ("`(N, T, D)`", "the features of each token"),
-}
-COUNTED = {"labels": "A label", "boxes": "An object"}
 
 
 def _most_likely_class(x):
@@ -86,9 +75,9 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
     Args:
         model: A model in float32 that returns logits. A second output is kept.
-        output: A name in `OUTPUTS`, or "boxes", a dictionary of boxes and scores. "mask"
-            is the most likely class of each pixel, `(B, H, W)` int32. "values" are the model's
-            unchanged outputs, and "features" the input of the head.
+        output: As in `targets.Plan`. "boxes" is a dictionary of boxes and scores. "mask" is the
+            most likely class of each pixel, `(B, H, W)` int32. "values" are the model's unchanged
+            outputs, and "features" the input of the head.
         raw: Whether images are float32 and already preprocessed.
     """
     dtype = "float32" if raw else models.preprocessing_of(model).input_type
@@ -104,34 +93,6 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     if output in ACTIVATIONS:
         x = ACTIVATIONS[output](x)
     return keras.Model(images, [x, *others] if others else x, name=model.name)
-
-
-def output_text(model: keras.Model, output: str) -> str:
-    """Describes what an exported model returns, given the name of its graph's output."""
-    task = models.task_of(model)
-    if output == "boxes":
-        outputs = "; ".join(f"`{name}` {text}" for name, text in BOX_OUTPUTS.items())
-        return f"The outputs are {outputs}, in the order of `labels.txt`.{thresholds_text(model)}"
-    is_of_tokens = output == "features" and len(model.output_shape) == 3
-    shape, text = OUTPUTS["tokens" if is_of_tokens else output]
-    if task.kind == "masks" and output != "features":
-        shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
-    sentence = f"The output {shape} is {text.format(task.row.one)}"
-    if output == "features":
-        return f"{sentence}."
-    sentence += ", in the order of `labels.txt`."
-    if output == "logits":
-        sentence += f" The {task.row.output} of the logits gives the probabilities."
-    return sentence + thresholds_text(model)
-
-
-def thresholds_text(model: keras.Model) -> str:
-    """Lists the probabilities from which labels or objects count as present; otherwise empty."""
-    task, names = models.task_of(model), enumerate(models.class_names_of(model))
-    if task.kind not in COUNTED:
-        return ""
-    least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
-    return f" {COUNTED[task.kind]} counts as present at or above this probability: {least}."
 
 
 def with_tokens(model: keras.Model) -> keras.Model:
@@ -150,7 +111,7 @@ def transformers_model(model: keras.Model, output: str, raw: bool = True) -> ker
 
     Args:
         model: A model in float32; for "features", one of `with_tokens`.
-        output: A name in `OUTPUTS`.
+        output: As in `targets.Plan`.
         raw: Ignored. The input "pixel_values" `(B, C, H, W)` is always prepared.
 
     Returns:

@@ -17,7 +17,6 @@ import keras
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from vit_keras.exporting.serving import BOX_OUTPUTS, output_text
 from vit_keras.models import class_names_of, preprocessing_of
 
 ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples of it
@@ -93,8 +92,8 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
     Args:
         path: The file; changed in place.
         model: The Keras model in the file.
-        output: A name in `serving.OUTPUTS`, or "boxes". Of two outputs other than boxes, the one
-            with three axes is described as attention.
+        output: As in `targets.Plan`. Of two outputs other than boxes, the one with three axes is
+            described as attention.
         raw: Whether the file takes prepared images.
     """
     pixels, normalization = preprocessing_of(model), None
@@ -104,16 +103,15 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
         normalization = [[0.0], [255 / pixels.levels]]
     class_names = None if output == "features" else class_names_of(model)
     tables = read(path)
-    graph, answers = tables.subgraphs[0], list[tuple]()
+    graph = tables.subgraphs[0]
     if output == "boxes":
-        names = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
-        answers = [(names[i], BOX_OUTPUTS[names[i]], names[i] == "scores") for i in graph.outputs]
+        named = {o.tensorIndex: o.name.decode() for o in tables.signatureDefs[0].outputs}
+        names = [named[i] for i in graph.outputs]
     else:
-        answer = ("output", output_text(model, output), class_names is not None)
-        for i in graph.outputs:
-            is_attention = len(graph.outputs) > 1 and len(graph.tensors[i].shape) == 3
-            answers.append(("attention", None, False) if is_attention else answer)
-    packed = _metadata(model.name, model.input_shape[-1], normalization, answers)
+        axes = [len(graph.tensors[i].shape) for i in graph.outputs]
+        names = ["attention" if len(axes) > 1 and n == 3 else "output" for n in axes]
+    labeled = () if class_names is None else ("output", "scores")
+    packed = _metadata(model.name, model.input_shape[-1], normalization, names, labeled)
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = np.frombuffer(packed, "uint8")
     tables.buffers.append(buffer)
@@ -125,20 +123,16 @@ def attach(path, model: keras.Model, output: str, raw: bool = False) -> None:
             archive.writestr(zipfile.ZipInfo(LABELS), "\n".join(class_names))
 
 
-def _metadata(name, channels, normalization, answers) -> bytes:
+def _metadata(name, channels, normalization, outputs, labeled) -> bytes:
     """Returns TFLite's metadata; a table maps the numbers of its fields to their values."""
     pixels = {0: IMAGE_PROPERTIES, 1: {0: RGB if channels == 3 else GRAYSCALE}}
     image = {0: "image", 3: pixels}
     if normalization is not None:
         image[4] = [{0: NORMALIZATION, 1: dict(enumerate(map(np.float32, normalization)))}]
-    outputs = []
-    for output, description, has_labels in answers:
-        about = {1: description, 3: {0: FEATURE_PROPERTIES, 1: {}}}
-        labels = {6: [{0: LABELS, 2: AXIS_LABELS}]}
-        described = about if description is not None else {}
-        outputs.append({0: output} | described | (labels if has_labels else {}))
+    features, labels = {3: {0: FEATURE_PROPERTIES, 1: {}}}, {6: [{0: LABELS, 2: AXIS_LABELS}]}
+    answers = [{0: x} | features | (labels if x in labeled else {}) for x in outputs]
     builder = flatbuffers.Builder(0)
-    whole = {0: name, 3: [{2: [image], 3: outputs}], 7: "1.0.0"}
+    whole = {0: name, 3: [{2: [image], 3: answers}], 7: "1.0.0"}
     builder.Finish(_written(builder, whole), b"M001")
     return bytes(builder.Output())
 

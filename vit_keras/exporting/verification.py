@@ -60,7 +60,7 @@ def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -
     Args:
         outputs: The file's outputs, `(N, K)`; for masks, `(N, H, W, K)` or `(N, H, W)`.
         expected: Keras' outputs, of the same shape.
-        output: A name in `serving.OUTPUTS`. "boxes" are scores and corners, `(N, T, K + 4)`.
+        output: As in `targets.Plan`. "boxes" are scores and corners, `(N, T, K + 4)`.
         labels: The classes of the images, `(N,)`, their labels, `(N, K)`, or boxes, `(N, M, 5)`.
         task: What the outputs are. Its thresholds decide which labels count as present.
 
