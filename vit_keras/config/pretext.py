@@ -183,9 +183,6 @@ class DistillConfig(Section, name="distill"):
             the teacher's head, which needs no labels and gives a model without a head
         weight: the teacher's share of the loss with soft or hard; the rest goes to the labels
         temperature: divisor of both models' logits with soft
-        distance: distance of features: cosine, which is 1 minus the cosine of the angle, or mse,
-            the squared distance to the teacher's features after subtracting their mean and dividing
-            by their standard deviation
         patches: match the features of each patch too
     """
 
@@ -194,7 +191,6 @@ class DistillConfig(Section, name="distill"):
     kind: Literal["soft", "hard", "features"] = "soft"
     weight: Share = 0.5
     temperature: Positive = 2.0
-    distance: Literal["cosine", "mse"] = "cosine"
     patches: bool = False
 
     RULES = (("teacher", bool, "a model, or null"),)

@@ -291,7 +291,6 @@ DINO = (
     f"{VIEWS} optimizer.ema_decay optimizer.layer_decay optimizer.freeze "
     "pretext.target pretext.corrupt"
 )
-MATCHED = "distill.distance distill.patches"
 ANSWERS = "distill.kind distill.teacher_variant distill.weight distill.temperature"
 # These fields change features between epochs, or need the frozen layers again.
 CHANGING = (
@@ -320,9 +319,9 @@ def _excluded(config: Config) -> tuple[tuple[Any, Any, str], ...]:
     return (
         (pretext.is_active, NO_CLASSIFIER, f"{objective}, which trains no classifier"),
         (pretext.is_dino, DINO, f"{objective}, which has its own views and averages"),
-        (not distill.teacher, f"{ANSWERS} {MATCHED}", "no `distill.teacher`"),
+        (not distill.teacher, f"{ANSWERS} distill.patches", "no `distill.teacher`"),
         (distill.teacher, "pretext.objective lora.rank", "`distill.teacher`"),
-        (distill.kind != "features", MATCHED, kind),
+        (distill.kind != "features", "distill.patches", kind),
         (distill.kind != "soft", "distill.temperature", kind),
         (
             distill.is_of_features,

@@ -46,7 +46,7 @@ def distillation_model(
     Example:
         ```python
         model = distillation_model(student, teacher, DistillConfig("runs/large", kind="features"))
-        model.compile("adam", vit_keras.training.FeatureDistance("cosine"))
+        model.compile("adam", vit_keras.training.FeatureDistance())
         model.fit(images, targets)  # the targets are not read
         ```
     """

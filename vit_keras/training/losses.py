@@ -298,7 +298,7 @@ class SetPrediction(Configured, keras.losses.Loss):
         return ops.stop_gradient(costs)
 
 
-EPSILON = 1e-6  # added to variances and to squared norms
+EPSILON = 1e-6  # added to squared norms
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -346,41 +346,25 @@ class Distillation(Configured, keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class FeatureDistance(Configured, keras.losses.Loss):
-    """The distance between a student's features and its teacher's.
+class FeatureDistance(keras.losses.Loss):
+    """The distance between a student's features and its teacher's, 1 - s·t / (|s| |t|).
 
     It takes features `(B, 2, T, D)`: the student's s, then the teacher's t. The first of the T
     vectors belongs to the whole image, the others to its patches. The loss of an image is the first
     vector's distance or, with patches, the mean of this distance and the patches' mean distance.
     The targets are not read.
 
-    - "cosine": 1 - s·t / (|s| |t|);
-    - "mse": the mean over D of (s - (t - mean(t)) / std(t))² (as in arXiv 2205.14141).
-
-    Args:
-        distance: "cosine" or "mse".
-        **kwargs: The arguments of `keras.losses.Loss`.
-
     Example:
-        >>> loss = vit_keras.training.FeatureDistance("cosine")
+        >>> loss = vit_keras.training.FeatureDistance()
         >>> features = np.array([[[[1.0, 0.0]], [[0.0, 2.0]]]])  # at a right angle
         >>> float(loss(np.zeros((1, 1)), features))
         1.0
     """
 
-    def __init__(self, distance: str = "cosine", **kwargs):
-        super().__init__(**kwargs)
-        self.distance = distance
-
     def call(self, y_true, y_pred):
         student, teacher = y_pred[:, 0], y_pred[:, 1]  # (B, T, D)
-        if self.distance == "cosine":
-            unit = lambda x: x * ops.rsqrt(ops.sum(ops.square(x), -1, keepdims=True) + EPSILON)
-            distances = 1 - ops.sum(unit(student) * unit(teacher), axis=-1)  # (B, T)
-        else:
-            mean, variance = ops.moments(teacher, axes=-1, keepdims=True)
-            target = (teacher - mean) * ops.rsqrt(variance + EPSILON)
-            distances = ops.mean(ops.square(student - target), axis=-1)
+        unit = lambda x: x * ops.rsqrt(ops.sum(ops.square(x), -1, keepdims=True) + EPSILON)
+        distances = 1 - ops.sum(unit(student) * unit(teacher), axis=-1)  # (B, T)
         if distances.shape[1] == 1:
             return distances[:, 0]
         return 0.5 * (distances[:, 0] + ops.mean(distances[:, 1:], axis=1))
@@ -437,7 +421,7 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
     """
     distill = config.distill
     if distill.is_of_features:
-        return FeatureDistance(distill.distance)
+        return FeatureDistance()
     if config.pretext.is_dino:
         return ComputedLoss()
     if config.pretext.is_active:
