@@ -46,7 +46,6 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--opset", "N", "opset of ONNX files, 20 to 23; 23 has Attention (20)", int)
     shared.add_labels(add)
     flag("--attention", "add an output: attention over the patches")
-    flag("--sensitivity", "report what each layer loses in fewer bits")
     shared.add_dataset(add)
     add("--num_images", "N", "held-out images to compare", shared.count, 512)
 
@@ -65,8 +64,7 @@ def run(options: shared.Options) -> None:
     folder = pathlib.Path(options.out or pathlib.Path(options.model, "export"))
     if size := shared.image_size(options):
         model = models.with_image_size(models.with_one_output(model), size)
-    fields = [*(field.name for field in dataclasses.fields(Plan)), "sensitivity"]
-    arguments = {name: getattr(options, name) for name in fields}
+    arguments = {field.name: getattr(options, field.name) for field in dataclasses.fields(Plan)}
     data_set, config = shared.dataset_of(options, trained)
     if data_set:
         images, labels = verification.from_dataset(data_set, model, options.num_images, config)

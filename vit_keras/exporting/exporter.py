@@ -39,7 +39,6 @@ def export(
     labels: np.ndarray | None = None,
     calibration: np.ndarray | None = None,
     image_size: int | tuple[int, int] | None = None,
-    sensitivity: bool = False,
     **options,
 ) -> list[dict]:
     """Exports `model` into `folder` and checks every file in its own runtime.
@@ -60,7 +59,6 @@ def export(
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
             Position embeddings are interpolated to it.
-        sensitivity: Whether to report the loss from quantizing each layer alone.
         **options: The fields of `targets.Plan`: `formats`, `precisions`, `output`, `batch`, ….
 
     Returns:
@@ -93,7 +91,7 @@ def export(
     if image_size is not None:
         model = models.with_image_size(model, image_size)
     with files.claimed_output(folder, "an export"):
-        job = Job(model, plan, images, labels, calibration, sensitivity)
+        job = Job(model, plan, images, labels, calibration)
         with files.replacing_folder(folder) as new:
             made, failed = make(job, new)
             rows = [file.row for file in made]
@@ -202,12 +200,11 @@ class Job:
             labels, `(N, K)`, or None; if files take any size, also the same for images of another
             size, without labels.
         calibration: Images that set the ranges of static int8, prepared for the graph.
-        sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
         reference: The manifest's entry about Keras' outputs.
     """
 
-    def __init__(self, model, plan: Plan, images, labels, calibration, sensitivity):
-        self.model, self.plan, self.sensitivity = model, plan, sensitivity
+    def __init__(self, model, plan: Plan, images, labels, calibration):
+        self.model, self.plan = model, plan
         source = "crops of photographs" if images is None else "given images"
         images = verification.photographs_for(model) if images is None else images
         self.inputs = self._prepare(images)
@@ -400,13 +397,12 @@ def _complete(file, job, floats):
         ValueError: If the file stores its weights in too many bits, or differs too much from
             Keras.
     """
-    excluded, ranking, sizes = [], {}, [job.model.count_params()]
+    excluded, sizes = list[str](), [job.model.count_params()]
     if file.source:
-        excluded, ranking, sizes = _derive(file, job, floats[file.source])
+        excluded, sizes = _derive(file, job, floats[file.source])
     row = {"file": file.target.name(file.precision), "format": file.format}
     row |= {"precision": file.precision, "batch": file.batch, **_describe(file, job)}
     row |= {**manifest.describe_file(file.whole), "float_layers": excluded}
-    row |= {"sensitivity": ranking} if ranking else {}
     broken = None if excluded else quantization.missed(file.precision, row["bytes"], *sizes)
     if not broken and file.target.is_readable:
         compared, broken = job.judge(file.precision, file.path)
@@ -420,7 +416,7 @@ def _derive(file, job, source):
     """Derives a file from another one; layers that would lose too much stay in float32.
 
     Returns:
-        Those layers, their ranking, and how many numbers and other bytes the file may hold.
+        Those layers, and how many numbers and other bytes the file may hold.
     """
     if source.fault:
         raise ValueError(source.fault)
@@ -428,12 +424,12 @@ def _derive(file, job, source):
     file.path.parent.mkdir(parents=True, exist_ok=True)
     if source.format != file.format:  # OpenVINO converts whole files
         make(*paths)
-        return [], {}, [source.path.stat().st_size // 4]
+        return [], [source.path.stat().st_size // 4]
     is_good = lambda path: job.judge(file.precision, path)[1] is None
-    options = job.inputs[:16], job.calibration, job.sensitivity
     numbers, graph = quantization.contents(paths[0])
-    sizes = numbers, quantization.GROWTH * graph
-    return *quantization.quantize_until(make, *paths, is_good, *options), sizes
+    images = job.inputs[:16], job.calibration
+    excluded = quantization.quantize_until(make, *paths, is_good, *images)
+    return excluded, [numbers, quantization.GROWTH * graph]
 
 
 def _describe(file, job) -> dict[str, Any]:

@@ -340,7 +340,7 @@ def rank_layers(make, source, images: np.ndarray, calibration=None) -> dict[str,
     return dict(sorted(errors.items(), key=lambda item: -item[1]))
 
 
-def quantize_until(make, source, path, is_good_enough, images, calibration=None, always_rank=False):
+def quantize_until(make, source, path, is_good_enough, images, calibration=None) -> list[str]:
     """Writes a quantized file, leaving out the most sensitive layers until it is good enough.
 
     It leaves out 0, 1, 2, 4, … up to half of the layers.
@@ -352,27 +352,24 @@ def quantize_until(make, source, path, is_good_enough, images, calibration=None,
         is_good_enough: Called with `path`.
         images: Images to rank layers on, prepared for the file.
         calibration: Images for the ranges of activations, if `make` uses them.
-        always_rank: Whether to rank the layers even if none need be left out.
 
     Returns:
-        The layers left in float32, and the result of `rank_layers`, or {} if it was not needed.
+        The layers left in float32, the most sensitive first.
 
     Raises:
         ValueError: If the file is not good enough with half of the layers left out.
     """
     make(source, path, (), calibration)
-    is_good = is_good_enough(path)
-    ranks = always_rank or not is_good
-    ranking = rank_layers(make, source, images, calibration) if ranks else {}
-    excluded: list[str] = []
+    if is_good_enough(path):
+        return []
+    ranking, excluded = [*rank_layers(make, source, images, calibration)], list[str]()
     half = min(len(ranking), max(1, len(ranking) // 2))
-    while not is_good:
-        if len(excluded) == half:
-            raise ValueError(
-                f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
-                "layers in float32. Use more bits, such as int8 instead of int4, or fp16"
-            )
-        excluded = list(ranking)[: min(half, 2 * len(excluded) or 1)]
+    while len(excluded) < half:
+        excluded = ranking[: min(half, 2 * len(excluded) or 1)]
         make(source, path, excluded, calibration)
-        is_good = is_good_enough(path)
-    return excluded, ranking
+        if is_good_enough(path):
+            return excluded
+    raise ValueError(
+        f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
+        "layers in float32. Use more bits, such as int8 instead of int4, or fp16"
+    )
