@@ -186,7 +186,8 @@ def costs(rows: list[dict]) -> str:
         sizes = {"patch": str(row["patch_size"]), "patches": "{}x{}".format(*row["grid"])}
         sizes["GMACs"] = f"{row['macs'] / 1e9:.3f}"
         cells.append(sizes | manifest.facts(row))
-    return manifest.table(cells)
+    lines = [cells[0], ["--:"] * len(cells[0]), *(row.values() for row in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 class Job:
@@ -242,8 +243,7 @@ class Job:
     def _outputs(self, model, inputs):
         served = serving.serving_model(model, self.plan.graph_output, self.plan.raw)
         answers = served.predict(inputs, verbose=0)
-        is_split = isinstance(answers, dict)
-        return runtimes.scores_and_corners(answers) if is_split else np.asarray(answers)
+        return runtimes.joined(answers) if isinstance(answers, dict) else np.asarray(answers)
 
     def _compare(self, outputs, expected, labels):
         output, task = self.plan.graph_output, models.task_of(self.model)

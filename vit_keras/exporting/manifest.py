@@ -116,13 +116,6 @@ def facts(row: dict) -> dict[str, str]:
     return texts
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Formats rows, `{column: text}`, as a Markdown table; a row may lack columns."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, ["--:"] * len(names), *([row.get(name, "") for name in names] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
 # The type, the class and the processor whose pipelines run a graph, by its output or kind of label.
 VIT_GRAPH = ("vit", "ViTForImageClassification", "ViTImageProcessor")
 GRAPHS = {

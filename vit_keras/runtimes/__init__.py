@@ -12,12 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from vit_keras.support import extras
+from vit_keras.support.box_metrics import scored_corners
 
 SAVED_MODEL = "SavedModel"
 NOTE = "task.json"  # a member of a TFLite file, or in `assets.extra` of a SavedModel
 LARGEST_NOTE = 2**24  # bytes
 NOTE_KEY = "vit_keras.task"  # among the metadata of an ONNX file
-BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `scores_and_corners`
+BOXES = ["scores", "boxes"]  # the outputs of a file of boxes, in the order of `joined`
 DETR = ["logits", "pred_boxes"]  # those of transformers' files of boxes
 SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 
@@ -26,7 +27,7 @@ SCALAR_TYPES = {0: "uint8", 6: "float32"}  # by PyTorch's numbers
 class ExportedModel:
     """An opened file: call it with images `(N, H, W, C)` to get outputs `(N, K)`.
 
-    A file of boxes gives `scores_and_corners`, `(N, T, K + 4)`.
+    A file of boxes gives scores and corners, `(N, T, K + 4)`.
 
     Attributes:
         run: A function that does the same for exactly `batch` images.
@@ -54,12 +55,8 @@ class ExportedModel:
         return np.concatenate([self.run(whole(batch))[: len(batch)] for batch in batches])
 
 
-def scores_and_corners(answers) -> np.ndarray:
-    """Joins the outputs "scores" `(B, T, K)` and "boxes" `(B, T, 4)` to `(B, T, K + 4)`."""
-    return _joined(answers, BOXES)
-
-
-def _joined(answers, names):
+def joined(answers, names=BOXES) -> np.ndarray:
+    """Joins some of a file's outputs; by default scores and corners of boxes, `(B, T, K + 4)`."""
     return np.concatenate([np.asarray(answers[name]) for name in names], axis=-1)
 
 
@@ -80,13 +77,11 @@ def _exported_model(run, dtype, input_shape, shapes, note=None) -> ExportedModel
     names = pairs[0] if pairs else [answer]
 
     def run_joined(images):
-        joined = _joined(run(images), names)
+        outputs = joined(run(images), names)
         if names == DETR:
-            from vit_keras.support.box_metrics import scored_corners
-
-            joined = scored_corners(joined)
-            joined[..., -4:] = joined[..., -4:].clip(0, 1)
-        return joined
+            outputs = scored_corners(outputs)
+            outputs[..., -4:] = outputs[..., -4:].clip(0, 1)
+        return outputs
 
     fixed = lambda axis: int(axis) if isinstance(axis, (int, np.integer)) and axis > 0 else None
     batch, *sides = map(fixed, input_shape)
