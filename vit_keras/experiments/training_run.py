@@ -38,7 +38,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
     Raises:
         ValueError: The configuration does not fit the data, the devices or the run's folder.
         OSError: The data set or the weights cannot be read, or the folder cannot be written.
-        FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
+        FloatingPointError: A loss is not finite.
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
 
     Example:

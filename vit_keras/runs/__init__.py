@@ -224,11 +224,10 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
     """
     path = folder / "metrics.json"
     rows = read_json(path, list[dict[str, float]], RESTORE) if path.exists() else []
-    if any("step" not in row for row in rows):
-        raise ValueError(f"{str(path)!r} is damaged (each row must have a step). {RESTORE}")
-    if len(rows) < least:
+    if len(rows) < least or any("step" not in row for row in rows):
         raise ValueError(
-            f"{str(path)!r} must hold at least {least} entries. Received: {len(rows)}. {RESTORE}"
+            f"{str(path)!r} must hold at least {least} rows, each with a step. Received: "
+            f"{len(rows)} rows. {RESTORE}"
         )
     return rows
 

@@ -117,10 +117,10 @@ def train(
     try:
         rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
     except runs.NonFinite as error:
-        last = checkpoints.newest(run.checkpoints)
         raise runs.NonFinite(
-            f"training stopped: {error}. Last good checkpoint: {last or 'none'}. Give a new "
-            "--workdir and a smaller --optimizer.learning_rate"
+            f"training stopped: {error}. Last good checkpoint: "
+            f"{checkpoints.newest(run.checkpoints) or 'none'}. Give a new --workdir and a smaller "
+            "--optimizer.learning_rate"
         ) from error
     topology.gather(0)  # waits until the chief has written the last checkpoint
     if run.config.patience is not None and (best := runs.best_row(rows)):
@@ -164,8 +164,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
 def _recorded_rows(run, start, topology):
     """Returns the rows up to the checkpoint of update `start`; raises if the run has lost any."""
     path = run.checkpoints / f"step_{start:09d}" / "meta.json"
-    meta = read_json(path) if path.exists() else {}
-    rows = runs.read_rows(run.folder, meta.get("rows", 0))
+    rows = runs.read_rows(run.folder, read_json(path)["rows"] if path.exists() else 0)
     rows = [row for row in rows if row["step"] <= start]
     if rows and topology.is_chief:
         runs.write_rows(run.folder, rows)
