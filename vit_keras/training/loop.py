@@ -12,7 +12,6 @@ import keras
 import numpy as np
 
 from vit_keras import runs
-from vit_keras.data import to_uint8
 from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
@@ -143,9 +142,9 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         return rows
     board = labels = None
     if topology.is_chief:
-        first = None if start or config.cache_features else next(iter(batches(0)))
         if extras.is_installed("tensorboard"):
-            board = TensorBoard(run, first)
+            is_first = not (start or config.cache_features)
+            board = TensorBoard(run, next(iter(batches(0))) if is_first else None)
         if config.tracker != "none":
             more_callbacks = [*more_callbacks, TRACKERS[config.tracker](run)]
     plain = config.learns_labels and not config.distill.teacher
@@ -223,12 +222,13 @@ class TensorBoard:
             self.files[name] = folder / f"events.out.tfevents.{time.time():017.6f}"
             self._append(name, file_version="brain.Event:2")
         if batch is not None:
-            images = keras.tree.flatten(batch)[0][:PICTURES]
-            self._write_images(to_unit(images if len(images.shape) == 4 else images[:, 0]))
+            images = np.asarray(keras.tree.flatten(batch)[0][:PICTURES], "float32")
+            images = images if images.ndim == 4 else images[:, 0]
+            pictures = [_picture(*pair) for pair in enumerate(images)]
+            self._append("train", step=0, summary={"value": pictures})
 
     def write(self, rows: list[dict[str, float]]) -> None:
         """Writes the last row."""
-        step = int(rows[-1]["step"])
         values: dict[str, list] = {"train": [], "validation": []}
         for name, value in rows[-1].items():
             tag = name.removeprefix("val_")
@@ -236,17 +236,7 @@ class TensorBoard:
                 of = values["train" if tag == name else "validation"]
                 of.append({"tag": tag, "simple_value": value})
         for name, numbers in values.items():
-            self._append(name, step=step, summary={"value": numbers})
-
-    def _write_images(self, images):
-        """Writes augmented images `(B, H, W, C)` in [0, 1], with three channels or one."""
-        height, width, channels = images.shape[1:]
-        sizes = {"height": height, "width": width, "colorspace": channels}
-        values = [
-            {"tag": f"augmented/{i}", "image": {**sizes, "encoded_image_string": _png(pixels)}}
-            for i, pixels in enumerate(to_uint8(255 * images))
-        ]
-        self._append("train", step=0, summary={"value": values})
+            self._append(name, step=int(rows[-1]["step"]), summary={"value": numbers})
 
     def _append(self, name, **fields):
         """Appends an event. TensorBoard's `EventFileWriter` imports TensorFlow if installed."""
@@ -257,18 +247,13 @@ class TensorBoard:
             records.RecordWriter(file).write(event.SerializeToString())
 
 
-def _png(pixels):
-    """A picture `(H, W, C)` of uint8 as the bytes of a PNG file."""
-    file = io.BytesIO()
-    keras.utils.array_to_img(pixels, "channels_last", scale=False).save(file, "PNG")
-    return file.getvalue()
-
-
-def to_unit(images: np.ndarray) -> np.ndarray:
-    """Stretches each image of `(B, H, W, C)` to [0, 1]; keeps three channels, or one."""
-    images = np.asarray(images, "float32")[..., : 3 if np.shape(images)[-1] >= 3 else 1]
-    low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
-    return (images - low) / np.maximum(high - low, 1e-12)
+def _picture(number, image):
+    """The summary of an image `(H, W, C)`, stretched to [0, 255], with three channels or one."""
+    image, file = image[..., : 3 if image.shape[-1] >= 3 else 1], io.BytesIO()
+    keras.utils.array_to_img(image, "channels_last").save(file, "PNG")
+    fields = dict(zip(("height", "width", "colorspace"), image.shape))
+    fields["encoded_image_string"] = file.getvalue()
+    return {"tag": f"augmented/{number}", "image": fields}
 
 
 def _mlflow(run):
