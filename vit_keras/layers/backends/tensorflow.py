@@ -7,7 +7,6 @@ exist at a time, and the gradient computes them again (arXiv 2205.14135).
 """
 
 import functools
-import math
 
 import tensorflow as tf
 
@@ -35,22 +34,10 @@ def layer_norm(x, gamma, beta, epsilon: float):
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """Like `layer_norm`, but the gradient computes the moments again."""
 
-    @tf.custom_gradient
+    @tf.recompute_grad
     def normalize(x, gamma, beta):
-        def gradient(upstream):
-            with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
-                centered, _, scale = _moments(x, epsilon)
-            normal = centered * scale
-            scaled = upstream * gamma
-            mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
-            common = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
-            rows = list(range(len(x.shape) - 1))
-            gamma_gradient = tf.reduce_sum(upstream * normal, rows)
-            beta_gradient = tf.reduce_sum(upstream, rows)
-            return (scaled - mean - normal * common) * scale, gamma_gradient, beta_gradient
-
         centered, _, scale = _moments(x, epsilon)
-        return centered * scale * gamma + beta, gradient
+        return centered * scale * gamma + beta
 
     return _exactly(normalize, x, gamma, beta)
 
@@ -67,42 +54,22 @@ def _moments(x, epsilon):
     return centered, mean, tf.math.rsqrt(square + epsilon)
 
 
-def _in_one_pass(compute, slope):
-    """Compiles `compute`, a function of x, and its gradient, whose factor is `slope(x)`."""
-    compute = compiled(compute)
-    gradient = compiled(lambda x, upstream: upstream * slope(x))
+def _in_one_pass(function):
+    """Compiles a function of x, and its gradient, which computes the function again."""
+    compute = compiled(lambda x: tf.cast(function(tf.cast(x, _exact(x))), x.dtype))
+
+    @compiled
+    def gradient(x, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = compute(x)
+        return tape.gradient(y, x, upstream)
+
     return tf.custom_gradient(lambda x: (compute(x), functools.partial(gradient, x)))
 
 
-def _gelu_slope(x):
-    """Φ(x) + x φ(x)."""
-    density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
-    return _probability(x) + x * density
-
-
-def _gelu_tanh_slope(x):
-    """(1 + t) / 2 + x t' / 2."""
-    t = _tanh(x)
-    slope = _constant(math.sqrt(2 / math.pi), x) * (1 - t * t) * (1 + 0.134145 * tf.square(x))
-    return 0.5 * (1 + t + x * slope)
-
-
-def _probability(x):
-    """Φ(x)."""
-    return 0.5 * tf.math.erfc(_constant(-math.sqrt(0.5), x) * x)
-
-
-def _tanh(x):
-    """t = tanh(√(2/π) (x + 0.044715 x³))."""
-    return tf.tanh(_constant(math.sqrt(2 / math.pi), x) * x * (1 + 0.044715 * tf.square(x)))
-
-
-def _constant(value, like):
-    return tf.cast(value, like.dtype)
-
-
-gelu = _in_one_pass(lambda x: x * _probability(x), _gelu_slope)  # with erf
-gelu_tanh = _in_one_pass(lambda x: 0.5 * x * (1 + _tanh(x)), _gelu_tanh_slope)
+gelu = _in_one_pass(functools.partial(tf.nn.gelu, approximate=False))
+gelu_tanh = _in_one_pass(functools.partial(tf.nn.gelu, approximate=True))
 
 
 def global_norm(tensors):
