@@ -70,9 +70,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, straight, capsys):
         small.small_run(tmp_path, **ALL)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000003"
     for number, batch, method, code, said in STOPS:
-        # The evaluation after update 8 begins anew in the next process.
-        at = batch + small.HELD_OUT // 8 * (said.endswith("12"))
-        with signaled(number, at, method), pytest.raises(SystemExit) as stopped:
+        with signaled(number, batch, method), pytest.raises(SystemExit) as stopped:
             small.small_run(tmp_path, wrap=noting, **ALL)
         assert stopped.value.code == code
         assert f"stopped by {said} of 12, checkpoint" in capsys.readouterr().err

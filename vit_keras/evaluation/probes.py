@@ -267,8 +267,7 @@ class FewShotCallback(keras.callbacks.Callback):
         self.accuracies = {} if (epoch + 1) % self.every else None
 
     def on_test_end(self, logs=None):
-        if not self.model.stop_evaluating:
-            self._evaluate()
+        self._evaluate()
 
     def on_epoch_end(self, epoch, logs=None):
         self._evaluate()

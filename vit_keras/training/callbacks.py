@@ -84,10 +84,9 @@ class RunCallbacks(keras.callbacks.CallbackList):
       `images_per_second` equal those of a run that was never stopped.
     - *Checkpoints* every `checkpoint_every` updates, and after the last and best updates. If an
       evaluation is due at the same update, the checkpoint follows it, so that a resumed run has the
-      evaluation's row. After a signal, the run writes a checkpoint at the end of the update and
-      ends the process with the signal's exit code. It stops a running evaluation, which the resumed
-      run repeats. With several processes, all of them end when one has noted a signal, but they
-      finish a running evaluation first.
+      evaluation's row. After a signal, the run writes a checkpoint at the end of the update or of
+      the running evaluation, and ends the process with the signal's exit code. With several
+      processes, all of them end when one has noted a signal.
     - *Resuming*, even in the middle of an epoch. `fit` sets the metrics to 0, so they get back the
       values that they had at the start. On torch, making an iterator over training or evaluation
       data draws from the global generator, whose state is restored after the last batch.
@@ -185,29 +184,16 @@ class RunCallbacks(keras.callbacks.CallbackList):
         self.generator = generator_state()
         self.weights = use_average(self.model)
         self.paused = time.perf_counter()
-        if self.topology.process_count == 1:  # several processes finish their evaluation
-            self.sums = self.topology.read_replicas(self.model.metrics_variables)  # of training
-
-    def on_test_batch_end(self, batch, logs=None):
-        super().on_test_batch_end(batch, logs)
-        if self.signals.number and self.topology.process_count == 1:
-            for model in (self.model, self.labels and self.labels.judge):
-                if model:
-                    model.stop_evaluating = True
 
     def on_test_end(self, logs=None):
         self._restore_generator()
         super().on_test_end(logs)  # callbacks see the average, as evaluated
         put_back(self.model, self.weights)
         self.evaluation_seconds += time.perf_counter() - self.paused
-        if self.model.stop_evaluating:
-            self.topology.write_replicas(self.model.metrics_variables, self.sums)
-            self._save_if(True)
 
     def on_epoch_end(self, epoch, logs=None):
         logs = {name: to_float(logs[name]) for name in sorted(logs)}
         if self.labels:
-            self.model.stop_evaluating = False
             logs |= self.labels.evaluate(self)
         self.check_loss()
         for callback in self.callbacks:

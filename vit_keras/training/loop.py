@@ -114,10 +114,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     start = checkpoints.restore(model, run.checkpoints, topology)
     topology.prepare(model)
     rows = _recorded_rows(run, start, topology)
-    ended = start >= config.total_steps or runs.out_of_patience(rows, config.patience)
-    at_end = start > 0 and (start % config.eval_every == 0 or start == config.total_steps)
-    due = at_end and (not rows or rows[-1]["step"] != start)  # the run stopped in between
-    if ended and not due:
+    if start >= config.total_steps or runs.out_of_patience(rows, config.patience):
         return rows
     board = labels = None
     if topology.is_chief:
@@ -133,8 +130,6 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         validation = topology.batches(validation)
     common = model, run, rows, start, topology
     with callbacks.RunCallbacks(*common, more_callbacks, labels, board) as watch:
-        if due:
-            _evaluate(model, (start - 1) // config.eval_every, watch, validation)
         _fit(model, run, watch, lambda number: topology.batches(batches(number)), validation)
     return rows
 
@@ -147,18 +142,6 @@ def _recorded_rows(run, start, topology):
     if rows and topology.is_chief:
         runs.write_rows(run.folder, rows)
     return rows
-
-
-def _evaluate(model, epoch, watch, validation):
-    """Ends an epoch whose updates are done, as `fit` does."""
-    watch.on_train_begin()
-    watch.on_epoch_begin(epoch)
-    logs = model.get_metrics_result()
-    if validation is not None:
-        held_out = model.evaluate(validation, callbacks=watch, verbose=0, return_dict=True)
-        logs |= {f"val_{name}": value for name, value in held_out.items()}
-    watch.on_epoch_end(epoch, logs)
-    watch.on_train_end(logs)
 
 
 def _fit(model, run, watch, batches_from, validation):
