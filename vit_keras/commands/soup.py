@@ -28,15 +28,14 @@ def run(options: shared.Options) -> None:
     from vit_keras import experiments, weights
     from vit_keras.support.files import claimed_output, write_text
 
-    for name in ("dataset", "split", "data_dir", "label_columns"):
-        if getattr(options, name) and not options.greedy:
-            raise UsageError(f"`--{name}` needs `--greedy`; a plain mean uses no pictures")
+    names = ("dataset", "split", "data_dir", "label_columns")
+    given = {name: value for name in names if (value := getattr(options, name))}
+    if given and not options.greedy:
+        raise UsageError(f"`--{next(iter(given))}` needs `--greedy`; a plain mean uses no pictures")
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")
     with claimed_output(options.out, "a soup"):
         if options.greedy:
-            names = ("dataset", "split", "data_dir", "label_columns")
-            told = {name: getattr(options, name) for name in names}
-            judge = experiments.development_judge(options.models, batch=options.batch_eval, **told)
+            judge = experiments.development_judge(options.models, batch=options.batch_eval, **given)
         model, rows = experiments.make_soup(options.models, judge)
         weights.save_model(model, options.out)
         write_text(log, json.dumps(rows, indent=1))

@@ -139,8 +139,6 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
         >>> communication(model, Config(), devices=8).summed / 86_567_656  # bytes for each weight
         4.0
     """
-    if devices == 1:
-        return Communication(0, 0, 0)
     steps = config.optimizer.accumulation_steps
     gradients = FLOAT32 * sum(math.prod(v.shape) for v in model.trainable_variables)
     if not config.shard_state:

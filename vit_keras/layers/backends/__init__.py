@@ -99,7 +99,7 @@ TORCH_DEFAULTS = {
     "torch_attention": {"written_out": False},
 }
 DEFAULTS = TORCH_DEFAULTS if keras.backend.backend() == "torch" else {}
-_chosen: dict[str, dict[str, bool]] = {}
+_chosen = DEFAULTS
 
 
 def measure() -> dict[str, dict[str, bool]]:
@@ -136,15 +136,14 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
             value is not a bool, or if this machine cannot run a chosen implementation. The choices
             then stay as they were.
     """
-    known = _with_defaults({})
     is_known = not fault(mapping, dict[str, dict[str, bool]], SIMPLE) and all(
-        kernel in known and known[kernel].keys() >= options.keys()
+        kernel in DEFAULTS and DEFAULTS[kernel].keys() >= options.keys()
         for kernel, options in mapping.items()
     )
     if not is_known:
         raise ValueError(
             f"Choices must be bools for the options of the {keras.backend.backend()} backend, "
-            f"as in {known}. Received: {mapping}. Measure again with `backends.measure()`"
+            f"as in {DEFAULTS}. Received: {mapping}. Measure again with `backends.measure()`"
         )
     choices = _with_defaults(mapping)
     lookup("check", lambda choices: None)(choices)
@@ -153,13 +152,8 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
 
 
 def chosen() -> dict[str, dict[str, bool]]:
-    """The current choices: `{kernel: {option: bool}}`."""
-    return _with_defaults(_chosen)
-
-
-def in_use() -> dict[str, dict[str, bool]]:
-    """All current options, in an object that `use` replaces; callers must not change it."""
-    return _chosen or DEFAULTS
+    """The current choices, `{kernel: {option: bool}}`, which callers must not change."""
+    return _chosen
 
 
 def _with_defaults(choices):

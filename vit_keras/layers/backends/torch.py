@@ -17,7 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from vit_keras.layers.backends import gelu, gelu_tanh, in_use, is_faster
+from vit_keras.layers.backends import chosen, gelu, gelu_tanh, is_faster
 
 _is_compiling = False
 
@@ -132,7 +132,7 @@ def mlp(x, first, second):
 def _is_by_onednn(x, kernel) -> bool:
     if not concerns(x) or x.dtype != kernel.dtype or x.numel() * kernel.shape[1] < LARGE:
         return False
-    return in_use()["torch_products"].get(str(x.dtype).removeprefix("torch."), False)
+    return chosen()["torch_products"].get(str(x.dtype).removeprefix("torch."), False)
 
 
 def _onednn(x, kernel, bias=None, activation=("none", [], "")):
@@ -230,7 +230,7 @@ def attention(query, key, value, scale):
         query.dtype is torch.bfloat16 is key.dtype
         and concerns(query)
         and max(query.shape[1], key.shape[1]) <= LONGEST
-        and in_use()["torch_attention"]["written_out"]
+        and chosen()["torch_attention"]["written_out"]
     )
     return (_written_out if is_written_out else _fused)(query, key, value, scale)
 

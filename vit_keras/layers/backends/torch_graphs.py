@@ -196,7 +196,7 @@ class _Plan:
     def _state(self) -> tuple:
         """The state, besides weight values, that graphs depend on; compared in 0.1 ms."""
         return (
-            backends.in_use(),
+            backends.chosen(),
             policies_of(self.layers),
             tuple(layer.lora_enabled for layer in self.adaptable),
             tuple(kind.call for kind in self.kinds),
