@@ -19,7 +19,7 @@ from vit_keras.data.depth import pillow
 from vit_keras.evaluation.box_prediction import draw_boxes
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
-from vit_keras.support.box_metrics import coco_rows
+from vit_keras.support.box_metrics import coco_document
 from vit_keras.support.checks import check_choice
 from vit_keras.support.command_line import on_one_line, visible_json
 from vit_keras.support.files import replacing
@@ -230,7 +230,9 @@ def write_file_predictions(
         ```
     """
     if form == "coco":
-        file.write(json.dumps(_coco(predictions, names)).encode())
+        facts = lambda p: {"file_name": utf8(p.path), "width": p.size[0], "height": p.size[1]}
+        document = coco_document(((facts(p), p.boxes) for p in predictions), names)
+        file.write(json.dumps(document).encode())
         return
     if kind == "numbers":
         ends = ("", *BOUNDS) if coverage else ("",)
@@ -353,16 +355,3 @@ def _attention(prediction):
     place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
     source = data_url(layer, "png")
     return f'<img class="attention" style="{place}" src="{source}" alt="attention">'
-
-
-def _coco(predictions, names) -> dict[str, Any]:
-    images, rows = list[dict[str, Any]](), list[dict[str, Any]]()
-    for number, prediction in enumerate(predictions, 1):
-        size = dict(zip(("width", "height"), prediction.size))
-        images.append({"id": number, "file_name": utf8(prediction.path), **size})
-        rows += [{"image_id": number, **row} for row in coco_rows(prediction.boxes)]
-    return {
-        "images": images,
-        "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
-        "categories": [{"id": k, "name": name} for k, name in enumerate(names)],
-    }

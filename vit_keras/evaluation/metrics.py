@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.support import extras
+from vit_keras.support.box_metrics import label_precisions
 from vit_keras.support.checks import read_json
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -68,15 +69,12 @@ def report_labels(outputs, labels, names, task: Task) -> dict[str, Any]:
         positives, is None and left out of means.
     """
     known, positive = ~np.isnan(labels), labels == 1
-    chosen, precision_of = task.present(outputs) & known, _metrics().average_precision_score
+    chosen, precisions = task.present(outputs) & known, label_precisions(labels, outputs)
     counts = [x.sum(axis=0) for x in (chosen & positive, chosen, positive)]
     rows = []
     for k, (name, right, marked, positives) in enumerate(zip(names, *counts)):
-        of_label, precision = known[:, k], None
-        if positives:
-            precision = precision_of(positive[of_label, k], outputs[of_label, k])
-        row = {"name": str(name), "images": int(of_label.sum()), "positives": int(positives)}
-        row |= {"average_precision": precision, "threshold": task.threshold(k)}
+        row = {"name": str(name), "images": int(known[:, k].sum()), "positives": int(positives)}
+        row |= {"average_precision": precisions[k], "threshold": task.threshold(k)}
         rows.append(row | _rates(right, marked, positives))
     right, marked, positives = (int(count.sum()) for count in counts)
     return {

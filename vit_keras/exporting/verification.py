@@ -9,10 +9,8 @@ import numpy as np
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.models import preprocessing_of, task_of
 from vit_keras.support import extras
-from vit_keras.support.box_metrics import best_of, boxes_of, coco_evaluation, coco_figures, overlaps
+from vit_keras.support.box_metrics import box_precision, overlaps
 from vit_keras.support.tasks import CLASSES, VOID, Task
-
-SIDE = 100  # pixels of the pictures on which AP is measured; any size gives the same AP
 
 
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
@@ -108,12 +106,7 @@ def _compare_boxes(outputs, expected, labels, task):
         "least_iou": float(shared.min()),
         "mean_iou": float(shared.mean()),
     }
-    if labels is None:
-        return row
-    true = [boxes_of(label, (SIDE, SIDE)) for label in labels]
-    predicted = [best_of(answer, (SIDE, SIDE)) for answer in outputs]
-    figures = coco_figures(coco_evaluation(true, predicted, scores.shape[-1]))
-    return row | {"accuracy": figures["ap"] or 0.0}
+    return row if labels is None else row | {"accuracy": box_precision(labels, outputs)}
 
 
 # What `agreement` and `largest_difference` measure, by the output or the kind of label.

@@ -1,7 +1,7 @@
-"""Boxes around objects: their corners and overlaps, and COCO's figures for them.
+"""Boxes around objects: their corners and overlaps, and COCO's figures; the precision of labels.
 
-A label is `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as fractions of the
-picture's sides, and a flag, which is 0 for objects that count. Rows of class −1 are padding.
+A picture's boxes are `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as fractions
+of its sides, and a flag, which is 0 for objects that count. Rows of class −1 are padding.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from vit_keras.support import extras
 
 COLUMNS = 5  # of a target: class, center x, center y, width, height
 HIT = 0.5  # the least overlap of a prediction with its object
+SIDE = 100  # pixels of the pictures of `box_precision`; any size gives the same figure
 FIGURES = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")  # COCO's first six
 
 
@@ -134,14 +135,9 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
 
     sides = []
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
-        for pictures in (true, [*predicted]):
-            rows = [{"image_id": k, **row} for k, p in enumerate(pictures) for row in coco_rows(p)]
+        for pictures in (true, predicted):
             side = coco.COCO()
-            side.dataset = {
-                "images": [{"id": picture} for picture in range(len(pictures))],
-                "annotations": [{"id": number, **row} for number, row in enumerate(rows, 1)],
-                "categories": [{"id": k} for k in range(num_classes)],
-            }
+            side.dataset = coco_document((({}, boxes) for boxes in pictures), range(num_classes))
             side.createIndex()
             sides.append(side)
         evaluation = COCOeval(*sides, "bbox")
@@ -151,22 +147,52 @@ def coco_evaluation(true: Sequence[Boxes], predicted: Iterable[Boxes], num_class
     return evaluation
 
 
-def coco_rows(boxes: Boxes) -> list[dict[str, Any]]:
-    """Describes boxes as COCO's JSON does; true boxes that do not count are marked as crowds."""
-    sizes = boxes.corners[:, 2:] - boxes.corners[:, :2]
-    return [
-        {
-            "category_id": int(k),
-            "bbox": [*map(float, corners[:2]), *map(float, size)],
-            "area": float(np.prod(size)),
-            "iscrowd": int(score == 0),
-            "score": float(score),
-        }
-        for k, score, corners, size in zip(*boxes, sizes)
-    ]
+def coco_document(pictures: Iterable[tuple[dict[str, Any], Boxes]], names: Iterable) -> dict:
+    """Returns pictures and their boxes as COCO's JSON; boxes that do not count become crowds.
+
+    Args:
+        pictures: What is known of each picture, such as "file_name", and its boxes.
+        names: The names of the classes.
+    """
+    images, rows = list[dict[str, Any]](), list[dict[str, Any]]()
+    for picture, (facts, boxes) in enumerate(pictures, 1):
+        images.append({"id": picture, **facts})
+        for k, score, corners in zip(*boxes):
+            size = corners[2:] - corners[:2]
+            row = {"id": len(rows) + 1, "image_id": picture, "category_id": int(k)}
+            row["bbox"] = [*map(float, corners[:2]), *map(float, size)]
+            row |= {"area": float(np.prod(size)), "iscrowd": int(score == 0)}
+            rows.append(row | {"score": float(score)})
+    categories = [{"id": k, "name": name} for k, name in enumerate(names)]
+    return {"images": images, "annotations": rows, "categories": categories}
 
 
 def coco_figures(evaluation: Any) -> dict[str, float | None]:
     """Returns `FIGURES` of an evaluation; None where there are no objects of that size."""
     known = lambda value: None if value < 0 else float(value)
     return {name: known(value) for name, value in zip(FIGURES, evaluation.stats)}
+
+
+def box_precision(labels: np.ndarray, answers: np.ndarray) -> float:
+    """Returns COCO's average precision, for objects of all sizes; 0 without objects.
+
+    Args:
+        labels: `(N, M, 5)`.
+        answers: `(N, T, K + 4)`, from `scored_corners`.
+    """
+    true = [boxes_of(label, (SIDE, SIDE)) for label in labels]
+    predicted = [best_of(answer, (SIDE, SIDE)) for answer in answers]
+    evaluation = coco_evaluation(true, predicted, answers.shape[-1] - 4)
+    return coco_figures(evaluation)["ap"] or 0.0
+
+
+def label_precisions(labels: np.ndarray, outputs: np.ndarray) -> list[float | None]:
+    """Returns the average precision of each label; None without a known positive.
+
+    Args:
+        labels: `(N, K)` of 0 and 1, with NaN for unknown ones, which are left out.
+        outputs: `(N, K)`; the higher, the more likely.
+    """
+    score = extras.require("sklearn.metrics").average_precision_score
+    columns = zip(labels.T, outputs.T, ~np.isnan(labels).T)
+    return [float(score(y[k], p[k])) if y[k].any() else None for y, p, k in columns]

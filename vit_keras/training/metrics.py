@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.models import task_of
-from vit_keras.support import box_metrics, extras
+from vit_keras.support import box_metrics
 from vit_keras.support.keras_internals import build_metrics, skip_building
 from vit_keras.support.tasks import VOID
 from vit_keras.training.losses import build_loss, split_known
@@ -42,7 +42,6 @@ class R2(keras.metrics.R2Score):
         return ops.sum(each * present) / ops.maximum(ops.sum(present), 1.0)
 
 
-SIDE = 100  # pixels of a picture in `box_precision`, where sizes do not matter
 METRICS: dict[str, Callable[[int], Any]] = {  # of kinds that `OF_ALL_OUTPUTS` lacks
     "classes": lambda outputs: ["accuracy"],
     "numbers": lambda outputs: [R2()],  # of standardized numbers
@@ -131,7 +130,7 @@ class EvaluateLabels:
         weights = kept[:, -1]
         columns = np.split(kept[:, :-1], [math.prod(self.shapes[0])], axis=1)
         columns = [x.reshape(-1, *shape) for x, shape in zip(columns, self.shapes)]
-        figure = OF_ALL_OUTPUTS[self.task.kind](*columns, weights)
+        figure = OF_ALL_OUTPUTS[self.task.kind](*(x[weights > 0] for x in columns))
         loss = to_float(self.loss(*columns, weights))
         return {"val_loss": loss, f"val_{self.task.row.metric}": figure}
 
@@ -163,40 +162,15 @@ class _Rows(keras.metrics.Metric):
         return ops.convert_to_tensor(self.images)
 
 
-def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
-    """The mean of the labels' average precisions.
-
-    Unknown targets (NaN) and labels without a known positive are left out.
-
-    Args:
-        targets: `(N, K)`.
-        outputs: `(N, K)`.
-        weights: `(N,)`, one for each image.
-    """
-    score = extras.require("sklearn.metrics").average_precision_score
-    each = []
-    for y, scores in zip(targets.T, outputs.T):
-        known = (weights > 0) & ~np.isnan(y)
-        if y[known].any():
-            each.append(score(y[known], scores[known], sample_weight=weights[known]))
-    return float(np.mean(each)) if each else 0.0
+def average_precision(targets: np.ndarray, outputs: np.ndarray) -> float:
+    """The mean of `label_precisions`; 0 if no label has a known positive."""
+    known = [x for x in box_metrics.label_precisions(targets, outputs) if x is not None]
+    return float(np.mean(known)) if known else 0.0
 
 
-def box_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
-    """COCO's average precision of boxes, for objects of all sizes; 0 without objects.
-
-    Args:
-        targets: `(N, M, 5)`.
-        outputs: `(N, T, K + 1 + 4)`.
-        weights: `(N,)`; images of weight 0 are left out.
-    """
-    square = (SIDE, SIDE)
-    true = [box_metrics.boxes_of(label, square) for label in targets[weights > 0]]
-    answers = box_metrics.scored_corners(outputs[weights > 0])
-    predicted = [box_metrics.best_of(answer, square) for answer in answers]
-    classes = outputs.shape[-1] - box_metrics.COLUMNS
-    evaluation = box_metrics.coco_evaluation(true, predicted, classes)
-    return box_metrics.coco_figures(evaluation)["ap"] or 0.0
+def box_precision(targets: np.ndarray, outputs: np.ndarray) -> float:
+    """The `box_precision` of a detector's joined outputs `(N, T, K + 1 + 4)`."""
+    return box_metrics.box_precision(targets, box_metrics.scored_corners(outputs))
 
 
 # The figures that need all outputs, by the kind of label.
