@@ -99,7 +99,7 @@ def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
     mean, std = (100 * x for x in evaluation.mean_and_std([r["accuracy"] for r in reports]))
     assert std > 0
     assert printed[-1].startswith(f"2 models: accuracy {mean:.2f} ± {std:.2f}%, top-5 ")
-    assert "calibration error" in printed[-1] and "images per second" in printed[-1]
+    assert "calibration error" in printed[-1]
     assert [line for line in printed if line in folders] == folders
 
 
@@ -112,7 +112,7 @@ def test_bench_compares_a_model_with_its_int8_by_keras(folders, tmp_path, capsys
         predictor, _ = evaluation.open_predictor(folders[0])
         if is_int8:
             predictor.model.quantize("int8")
-        outputs, *_ = predictor.outputs(predictor.batches(test_set, 90))
+        outputs, _ = predictor.outputs(predictor.batches(test_set, 90))
         answers.append(predictor.as_probabilities(outputs))
     exact, rounded = answers
     accuracy = np.mean(rounded.argmax(axis=-1) == test_set.labels)

@@ -121,7 +121,7 @@ def test_a_development_part_of_the_other_folds_chooses(tmp_path):
         assert len(train) + len(dev) + len(test) == 90 and len(dev) < len(test)
         assert report["images"] == len(test) and "images_chose" not in report
         predictor, _ = evaluation.open_predictor(tmp_path / f"fold-{number}")
-        outputs, labels, _ = predictor.outputs(predictor.batches(test, 64))
+        outputs, labels = predictor.outputs(predictor.batches(test, 64))
         told = evaluation.report(outputs, labels, dataset.class_names, predictor.task)
         assert told["accuracy"] == report["accuracy"]
 

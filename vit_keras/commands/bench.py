@@ -128,7 +128,7 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width) -> se
         dataset = data.load(options.dataset, predictor.input_shape[-1], config, predictor.task.kind)
         check_classes(predictor, dataset.class_names, ignore_names=False)
         split = dataset.split(options.split or config.test_split)
-        outputs, labels, _ = predictor.outputs(predictor.batches(split, max(options.batch)))
+        outputs, labels = predictor.outputs(predictor.batches(split, max(options.batch)))
         outputs, task = predictor.as_probabilities(outputs), predictor.task
         first = outputs if first is None else first
         row = verification.compare(outputs, first, task.row.output, labels, task)

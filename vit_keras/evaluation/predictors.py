@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -93,30 +92,20 @@ class Predictor:
             split, image_size=self.input_shape[:2], preprocessing=self.preprocessing, batch=batch
         )
 
-    def outputs(self, batches: Iterable) -> tuple[np.ndarray, np.ndarray, float]:
+    def outputs(self, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
         """Runs all batches of images and labels.
 
         Returns:
-            The outputs, `(N, K)` float32; the labels, `(N,)` or `(N, K)`; and the images per second
-            of the predictor alone, excluding the first batch, which compiles it, unless it is
-            the only one.
+            The outputs, `(N, K)` float32, and the labels, `(N,)` or `(N, K)`.
 
         Raises:
             ValueError: If there are no batches, or if outputs are not finite.
         """
-        outputs, labels, timed = [], [], []
-        for images, classes in batches:
-            images = np.asarray(images)
-            began = time.perf_counter()
-            outputs.append(np.asarray(self.run(images), "float32"))
-            timed.append((len(images), time.perf_counter() - began))
-            labels.append(np.asarray(classes))
-        joined = np.concatenate(outputs)
-        check_finite(joined)
-        # A batch of another size compiles the model, too.
-        warm = [row for row in timed[1:] if row[0] == timed[0][0]] or timed
-        count, seconds = map(sum, zip(*warm))
-        return joined, np.concatenate(labels), count / seconds
+        run = lambda images: np.asarray(self.run(np.asarray(images)), "float32")
+        rows = [(run(images), np.asarray(labels)) for images, labels in batches]
+        outputs, labels = map(np.concatenate, zip(*rows))
+        check_finite(outputs)
+        return outputs, labels
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the outputs, after a softmax or sigmoid if they are logits.
@@ -225,8 +214,7 @@ def predict(model: "keras.Model", batches: Iterable) -> tuple[np.ndarray, np.nda
         logits, labels = evaluation.predict(model, batches)
         ```
     """
-    outputs, labels, _ = make_predictor(model).outputs(batches)
-    return outputs, labels
+    return make_predictor(model).outputs(batches)
 
 
 def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:

@@ -248,7 +248,7 @@ def evaluate(
     sheet: str | os.PathLike | None = None,
     answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a predictor; adds calibration, speed, and ReaL accuracy to a `report`.
+    """Evaluates a predictor; adds calibration and ReaL accuracy to a `report`.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
@@ -266,9 +266,8 @@ def evaluate(
             or numbers, and the labels; for boxes, what `predict_split` returns; not for masks.
 
     Returns:
-        A `report` with "images_per_second", unless `answers` are given; with "coverage" from
-        `measure_coverage` if the model's task has quantiles; for classes, with "calibration" and
-        "ece", and, with `real`, "real_accuracy" and "real_images".
+        A `report` with "coverage" from `measure_coverage` if the model's task has quantiles; for
+        classes, with "calibration" and "ece", and, with `real`, "real_accuracy" and "real_images".
 
     Raises:
         ValueError: If the classes, the ReaL labels, or the file's suffix do not fit, or if
@@ -302,9 +301,8 @@ def evaluate(
             predictor, split, class_names, tiles, sheet, **known
         )
     refuse_tiles(tiles, predictor.task.kind)
-    speed = None
     if answers is None:
-        outputs, labels, speed = predictor.outputs(predictor.batches(split, batch))
+        outputs, labels = predictor.outputs(predictor.batches(split, batch))
         answers = predictor.as_probabilities(outputs), labels
     (shares, labels), task = answers, predictor.task
     read = [*map(split.replacement, range(len(split)))]
@@ -314,8 +312,6 @@ def evaluate(
         metrics["ece"] = metrics["calibration"]["ece"]
     if task.quantiles:
         metrics["coverage"] = measure_coverage(shares, labels, task)
-    if speed:
-        metrics["images_per_second"] = speed
     if real_labels is not None:
         best, of_read = shares.argmax(axis=-1), [real_labels[i] for i in read]
         metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, of_read)

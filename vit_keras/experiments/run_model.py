@@ -326,7 +326,7 @@ def fit_to_development(
         answers = evaluation.predict_split(predictor, split, options)
         fitted["thresholds"] = evaluation.best_box_thresholds(*answers, predictor.num_classes)
     else:
-        outputs, labels, _ = predictor.outputs(predictor.batches(split, config.batch_eval))
+        outputs, labels = predictor.outputs(predictor.batches(split, config.batch_eval))
         if config.calibrate:
             temperature = evaluation.fit_temperature(outputs, labels, model.task)
             scale_head(model, 1 / temperature)

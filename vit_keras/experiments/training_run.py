@@ -154,7 +154,6 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         settings["answers"] = answers if is_judged else None
         predictor = evaluation.make_predictor(model)
         report = evaluation.evaluate(predictor, feed.test, described[0], **settings)
-        report.pop("images_per_second", None)  # a resumed run would have another
         chose = {"weights": config.patience, "temperature": model.task.temperature}
         chose["thresholds"] = model.task.thresholds
         chosen = [name for name, value in chose.items() if value is not None]

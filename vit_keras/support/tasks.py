@@ -63,7 +63,6 @@ FORMATS = {
     **dict.fromkeys(("loss", "mean", "std", "mae", "rmse", "size"), ".4g"),
     "r2": ".4f",
     "threshold": ".2g",
-    "images_per_second": ".2f",
 }
 
 
