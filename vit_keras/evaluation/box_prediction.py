@@ -187,7 +187,7 @@ def _mean(precisions):
     return float(known.mean()) if known.size else None
 
 
-def judge_boxes(predictor, split, class_names, options=None, sheet=None, answers=None):
+def judge_boxes(predictor, split, class_names, options=None, sheet=None):
     """Judges a predictor on a split, with the boxes in the pixels of each picture.
 
     Args:
@@ -198,7 +198,6 @@ def judge_boxes(predictor, split, class_names, options=None, sheet=None, answers
         sheet: A PNG file in which to draw the eight pictures with the most errors, each beside its
             hits (green), misses (red) and false alarms (yellow). A hit of a wrong class counts as a
             miss and a false alarm.
-        answers: What `predict_split` returns, if it was already called.
 
     Returns:
         A report; see `report_boxes`.
@@ -206,7 +205,7 @@ def judge_boxes(predictor, split, class_names, options=None, sheet=None, answers
     Raises:
         ValueError: The predictor does not predict boxes, or the split is empty.
     """
-    true, predicted = answers or predict_split(predictor, split, options)
+    true, predicted = predict_split(predictor, split, options)
     if sheet is not None:
         _draw_worst(predictor, split, true, predicted, sheet)
     return report_boxes(true, predicted, class_names, predictor.task)

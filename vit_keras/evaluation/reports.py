@@ -246,7 +246,6 @@ def evaluate(
     ignore_class_names: bool = False,
     tiles: TileOptions | None = None,
     sheet: str | os.PathLike | None = None,
-    answers: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor; adds calibration and ReaL accuracy to a `report`.
 
@@ -262,8 +261,6 @@ def evaluate(
             size.
         sheet: For masks and boxes, a PNG file in which to draw pictures with their predictions: the
             first eight with their masks, or the eight with the most errors.
-        answers: What the predictor says about the split, if it has been asked: the probabilities
-            or numbers, and the labels; for boxes, what `predict_split` returns; not for masks.
 
     Returns:
         A `report` with "coverage" from `measure_coverage` if the model's task has quantiles; for
@@ -296,15 +293,10 @@ def evaluate(
                 "`predictions` needs a model of classes, labels or numbers. Received: a model of "
                 f"{predictor.task.kind}. Write {predictor.task.kind} with `vit-keras predict`"
             )
-        known = {"answers": answers} if answers else {}
-        return REPORTS[predictor.task.kind].judge(
-            predictor, split, class_names, tiles, sheet, **known
-        )
+        return REPORTS[predictor.task.kind].judge(predictor, split, class_names, tiles, sheet)
     refuse_tiles(tiles, predictor.task.kind)
-    if answers is None:
-        outputs, labels = predictor.outputs(predictor.batches(split, batch))
-        answers = predictor.as_probabilities(outputs), labels
-    (shares, labels), task = answers, predictor.task
+    outputs, labels = predictor.outputs(predictor.batches(split, batch))
+    shares, task = predictor.as_probabilities(outputs), predictor.task
     read = [*map(split.replacement, range(len(split)))]
     metrics = report(shares, labels, class_names, task, True)
     if task.kind == "classes":

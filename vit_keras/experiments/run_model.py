@@ -299,9 +299,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
     return models.merge_lora(model) if config.lora.rank else model
 
 
-def fit_to_development(
-    model: keras.Model, split: "data.Split", config: Config
-) -> tuple[Any, Any] | None:
+def fit_to_development(model: keras.Model, split: "data.Split", config: Config) -> None:
     """Fits what must be fitted on a development split, not on training or test images.
 
     With `config.calibrate`, the head's weights are divided by a temperature. Each label, and each
@@ -312,20 +310,14 @@ def fit_to_development(
         model: The trained model; changed in place.
         split: The development split.
         config: The run.
-
-    Returns:
-        The `answers` of `evaluation.evaluate` for this split; None for masks.
     """
     predictor = evaluation.make_predictor(model)
-    if config.task == "masks":
-        return None
-    answers: tuple[Any, Any]
     fitted: dict[str, Any] = {}
     if config.task == "boxes":
         options = evaluation.TileOptions(batch=config.batch_eval)
-        answers = evaluation.predict_split(predictor, split, options)
-        fitted["thresholds"] = evaluation.best_box_thresholds(*answers, predictor.num_classes)
-    else:
+        pairs = evaluation.predict_split(predictor, split, options)
+        fitted["thresholds"] = evaluation.best_box_thresholds(*pairs, predictor.num_classes)
+    elif config.task != "masks":
         outputs, labels = predictor.outputs(predictor.batches(split, config.batch_eval))
         if config.calibrate:
             temperature = evaluation.fit_temperature(outputs, labels, model.task)
@@ -333,14 +325,12 @@ def fit_to_development(
             fitted["temperature"] = temperature
             outputs = outputs / np.float32(temperature)
         shares = predictor.as_probabilities(outputs)
-        answers = shares, labels
         if config.task == "labels":
             fitted["thresholds"] = evaluation.best_thresholds(shares, labels)
         fitted["quantiles"] = evaluation.fit_quantiles(shares, labels, model.task)
         if config.task == "classes":
             fitted["floors"] = evaluation.fit_floors(shares)
     model.task = dataclasses.replace(model.task, **fitted)
-    return answers
 
 
 def open_data(config: Config) -> "tuple[Config, data.Dataset, data.Split]":

@@ -139,21 +139,19 @@ def _few_shot(config, encoder, feed):
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
     """Writes the model (the encoder or student; adapters merged), the curves and the report."""
-    config, options = run.config, {"batch": run.config.batch_eval}
+    config, batch = run.config, run.config.batch_eval
     model = run_model.trained_part(model, config, *described)
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     report: dict[str, Any] = {}
     if config.learns_labels:
-        answers, is_judged = None, feed.dev is feed.test  # they tune the model
+        is_judged = feed.dev is feed.test  # by the pictures that tune the model
         if config.data.dev_percent:
-            answers = run_model.fit_to_development(model, feed.dev, config)
+            run_model.fit_to_development(model, feed.dev, config)
             _save(model, run)
-        settings = {**options, "tiles": evaluation.TileOptions(**options)}
-        settings["answers"] = answers if is_judged else None
-        predictor = evaluation.make_predictor(model)
-        report = evaluation.evaluate(predictor, feed.test, described[0], **settings)
+        predictor, tiles = evaluation.make_predictor(model), evaluation.TileOptions(batch=batch)
+        report = evaluation.evaluate(predictor, feed.test, described[0], batch=batch, tiles=tiles)
         chose = {"weights": config.patience, "temperature": model.task.temperature}
         chose["thresholds"] = model.task.thresholds
         chosen = [name for name, value in chose.items() if value is not None]
