@@ -25,7 +25,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from examples.shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves, make_picture
-from vit_keras import inspection, models
+from vit_keras import evaluation, inspection, models
 from vit_keras.support.tasks import Task
 
 NAMES = ("circle", "square", "triangle", "star")
@@ -129,6 +129,35 @@ def train(kind, data, seed, steps):
     return model
 
 
+def perturbation_curves(model, images, relevance, classes, steps=20):
+    """Measures whether a map marks the patches that a model's answer depends on.
+
+    Patches are hidden, or shown in an empty picture, in the order of their relevance (deletion and
+    insertion, arXiv 1806.07421). Hidden patches are set to 0, the mean color of prepared images.
+
+    Args:
+        model: A classifier.
+        images: `(B, H, W, C)`, prepared for the model.
+        relevance: `(B, h, w)`, such as the result of `models.explain` or `AttentionViews.rollout`.
+        classes: `(B,)`, for each image the class whose probability is measured.
+        steps: The maximum number of steps; there are never more steps than patches.
+
+    Returns:
+        Two arrays `(B, S + 1)` of probabilities: after hiding 0, …, all patches, and after showing
+        0, …, all patches.
+    """
+    height, width = (n // m for n, m in zip(images.shape[1:3], relevance.shape[1:]))
+    ranks = np.argsort(np.argsort(-relevance.reshape(len(relevance), -1), axis=1, kind="stable"))
+    ranks = ranks.reshape(relevance.shape).repeat(height, axis=1).repeat(width, axis=2)[..., None]
+    count, predictor, curves = relevance[0].size, evaluation.make_predictor(model), ([], [])
+    for most in np.linspace(0, count, min(steps, count) + 1).round():
+        for curve, kept in zip(curves, (ranks >= most, ranks < most)):
+            outputs = predictor.run((images * kept).astype("float32"))
+            shares = predictor.as_probabilities(np.asarray(outputs))
+            curve.append(shares[np.arange(len(images)), classes])
+    return tuple(np.stack(curve, axis=1) for curve in curves)
+
+
 def measure(model, data, seed, count):
     """Yields the name of a map, and its deletion and insertion."""
     function, _, _, classes = DATA[data]
@@ -146,7 +175,7 @@ def measure(model, data, seed, count):
     right = np.take_along_axis(labels, np.argsort(-logits)[:, : int(labels[0].sum())], axis=1)
     yield "accuracy", (float(right.mean()),)
     for name, relevance in maps.items():
-        curves = inspection.perturbation_curves(model, images, relevance, asked)
+        curves = perturbation_curves(model, images, relevance, asked)
         yield name, [float(curve.mean()) for curve in curves]
 
 

@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+from benchmarks.relevance import perturbation_curves
 from tests import reference
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
-from vit_keras import inspection, models
+from vit_keras import models
 from vit_keras.models import VisionTransformer, explain
 
 SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 12, "num_classes": 3}
@@ -93,7 +94,7 @@ def test_curves_hide_and_show_the_most_relevant_patches_first(rng):
     head.kernel.assign([[1.0, 0.0]] * 3)
     images = np.abs(rng.normal(size=(2, 4, 4, 3))).astype("float32") + 1
     order = np.array([[[0.1, 0.2], [0.0, 0.9]]] * 2)
-    hidden, shown = inspection.perturbation_curves(model, images, order, np.array([0, 0]))
+    hidden, shown = perturbation_curves(model, images, order, np.array([0, 0]))
     full = to_numpy(model(images))[:, :1]
     assert hidden.shape == shown.shape == (2, 5)
     assert_close(hidden, np.concatenate([full, np.full((2, 4), 0.5)], axis=1), rtol=1e-5)

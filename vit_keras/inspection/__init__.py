@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         attention_views,
         feature_components,
         filter_components,
-        perturbation_curves,
         position_similarity,
         rollout_function,
     )

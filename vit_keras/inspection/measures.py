@@ -186,53 +186,6 @@ def attention_views(
     return AttentionViews(**joined, tokens=attention.shape[-1])
 
 
-def perturbation_curves(
-    model: keras.Model,
-    images: np.ndarray,
-    relevance: np.ndarray,
-    classes: np.ndarray,
-    steps: int = 20,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Measures whether a map marks the patches that a model's answer depends on.
-
-    Patches are hidden, or shown in an empty picture, in the order of their relevance (deletion and
-    insertion, arXiv 1806.07421). A good map has a low first curve and a high second one. Hidden
-    patches are set to 0, the mean color of prepared images.
-
-    Args:
-        model: A classifier.
-        images: `(B, H, W, C)`, prepared for the model.
-        relevance: `(B, h, w)`, such as the result of `models.explain` or `AttentionViews.rollout`.
-        classes: `(B,)`, for each image the class whose probability is measured.
-        steps: The maximum number of steps; there are never more steps than patches.
-
-    Returns:
-        Two arrays `(B, S + 1)` of probabilities: after hiding 0, …, all patches, and after showing
-        0, …, all patches.
-
-    Example:
-        ```python
-        relevance = models.explain(model, images, classes)
-        deletion, insertion = inspection.perturbation_curves(model, images, relevance, classes)
-        deletion.mean(), insertion.mean()  # the areas under both curves
-        ```
-    """
-    height, width = (n // m for n, m in zip(images.shape[1:3], relevance.shape[1:]))
-    ranks = np.argsort(np.argsort(-relevance.reshape(len(relevance), -1), axis=1, kind="stable"))
-    ranks = ranks.reshape(relevance.shape).repeat(height, axis=1).repeat(width, axis=2)[..., None]
-    count = relevance[0].size
-    hidden: list = []
-    shown: list = []
-    for most in np.linspace(0, count, min(steps, count) + 1).round():
-        for curve, kept in ((hidden, ranks >= most), (shown, ranks < most)):
-            outputs = np.asarray(model.predict_on_batch((images * kept).astype("float32")))
-            if not models.ends_in_softmax(model):
-                activation = getattr(keras.ops, models.task_of(model).row.output)
-                outputs = keras.ops.convert_to_numpy(activation(outputs))
-            curve.append(outputs[np.arange(len(images)), classes])
-    return np.stack(hidden, axis=1), np.stack(shown, axis=1)
-
-
 def _attention(maps, images, batch) -> Iterator[np.ndarray]:
     for start in range(0, len(images), batch):
         yield np.asarray(maps.predict_on_batch(images[start : start + batch]))

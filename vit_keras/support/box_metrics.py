@@ -159,8 +159,8 @@ def coco_document(pictures: Iterable[tuple[dict[str, Any], Boxes]], names: Itera
         images.append({"id": picture, **facts})
         for k, score, corners in zip(*boxes):
             size = corners[2:] - corners[:2]
-            row = {"id": len(rows) + 1, "image_id": picture, "category_id": int(k)}
-            row["bbox"] = [*map(float, corners[:2]), *map(float, size)]
+            row: dict[str, Any] = {"id": len(rows) + 1, "image_id": picture}
+            row |= {"category_id": int(k), "bbox": [*map(float, (*corners[:2], *size))]}
             row |= {"area": float(np.prod(size)), "iscrowd": int(score == 0)}
             rows.append(row | {"score": float(score)})
     categories = [{"id": k, "name": name} for k, name in enumerate(names)]
