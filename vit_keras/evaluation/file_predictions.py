@@ -297,53 +297,19 @@ def _descending(outputs):
     return np.argsort(-outputs, kind="stable")
 
 
-VIEWS = ("flip", "crops")
-CROP = 7 / 8  # of the image's sides
-CROPS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # the corners, and the center
-
-
-def _places(view, sides):
-    """Returns the slices of rows and columns that give the images themselves and each view."""
-    whole = slice(None)
-    if view == "flip":
-        return [(whole, whole), (whole, slice(None, None, -1))]
-    crop = np.maximum(np.round(sides * CROP).astype(int), 1)
-    corners = [((sides - crop) * corner).astype(int) for corner in CROPS]
-    crops = [tuple(map(slice, corner, corner + crop)) for corner in corners]
-    return [(whole, whole), *crops]
-
-
-def _over_views(predictor, view, images):
-    """Averages the outputs over views of each image; a pixel's, over the views that show it."""
-    images = np.asarray(images)
-    sides = np.array(images.shape[1:3])
-    places, answers = _places(view, sides), []
-    for place in places:
-        pixels = np.ascontiguousarray(mask_prediction.resize_maps(images[:, *place], sides))
-        answers.append(predictor.as_probabilities(np.asarray(predictor.run(pixels), "float32")))
-    if answers[0].ndim == 2:
-        return np.mean(answers, axis=0, dtype="float64").astype("float32")
-    sums, counts = np.zeros(answers[0].shape), np.zeros((*sides, 1))
-    for place, answer in zip(places, answers):
-        counts[place] += 1
-        sums[:, *place] += mask_prediction.resize_maps(answer, counts[place].shape[:2])
-    return (sums / counts).astype("float32")
+VIEWS = ("flip",)
 
 
 def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     """Returns a predictor that averages its probabilities, or numbers, over views of each image.
 
-    Answers for pixels are mapped back first: the map of a mirror image is mirrored, and the map of
-    a crop is resized and put into the crop's place. With "flip" alone, a mirrored image gets
-    exactly the mirrored map.
-
-    An average is wrong if the true answer differs between views, such as the direction of an arrow.
+    The map of a mirror image is mirrored back first, so a mirrored image gets exactly the mirrored
+    map. An average is wrong if the true answer differs between views, such as the direction of an
+    arrow.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
-        views: "flip" for the mirror image; "crops" for the four corners and the center, each with
-            7/8 of the sides. The image itself is always among the views, and with "flip" every crop
-            has its mirror image too.
+        views: "flip" for the mirror image, besides the image itself.
 
     Returns:
         A predictor that takes the same images. It has no Keras model.
@@ -365,8 +331,14 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
             "An average over views needs probabilities or numbers. Received: a model of boxes, or "
             "an exported file of masks. Leave out the views, or export with --output softmax"
         )
-    made = predictor
-    for view in sorted(set(views), reverse=True):  # "flip" first, so that crops are mirrored too
-        run = functools.partial(_over_views, made, view)
-        made = dataclasses.replace(made, run=run, gives_probabilities=True, model=None)
-    return made
+    run = functools.partial(_with_mirror_images, predictor)
+    changes: dict[str, Any] = {"run": run, "gives_probabilities": True, "model": None}
+    return dataclasses.replace(predictor, **(changes if views else {}))
+
+
+def _with_mirror_images(predictor, images):
+    """Averages the outputs over images and their mirror images."""
+    both = [np.asarray(images), np.ascontiguousarray(np.asarray(images)[:, :, ::-1])]
+    outputs = (np.asarray(predictor.run(view), "float32") for view in both)
+    answers, mirrored = map(predictor.as_probabilities, outputs)
+    return (answers + (mirrored if mirrored.ndim == 2 else mirrored[:, :, ::-1])) / 2
