@@ -20,7 +20,7 @@ from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known,
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
-from vit_keras.support.resizing import INTERPOLATIONS
+from vit_keras.support.resizing import resize_maps
 from vit_keras.support.tasks import VOID
 
 
@@ -341,7 +341,8 @@ def _logits(predictor, pictures, options):
     for picture, outputs in outputs_of(predictor, pictures, options, "masks"):
         sides = picture.shape[:2]
         if not options.tiles:
-            yield from (resize_maps(logits(output), sides) for _, output in outputs)
+            for _, output in outputs:
+                yield resize_maps(logits(output), sides, "bilinear_half_pixel")
             continue
         sums = np.zeros((*np.maximum(sides, size), predictor.num_classes), "float32")
         counts = np.zeros_like(sums[..., :1])
@@ -364,13 +365,3 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
     step = max(1, int(tile * (1 - overlap)))
     count = 1 + -(-max(side - tile, 0) // step)
     return [round(i * (side - tile) / max(count - 1, 1)) for i in range(count)]
-
-
-def resize_maps(maps, size):
-    """Resizes maps `(..., h, w, K)` bilinearly to a height and width, with half-pixel centers."""
-    sides = maps.shape[-3:-1]
-    if sides == tuple(size):
-        return maps
-    rule = INTERPOLATIONS["bilinear_half_pixel"]
-    rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
-    return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)

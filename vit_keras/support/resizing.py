@@ -286,11 +286,19 @@ def resize_relative_table(
 
 
 def _resized(places, old_grid, new_grid, interpolation):
-    """`(h·w, D)` -> `(h'·w', D)` with one matrix for the rows and one for the columns."""
-    rule = interpolation_rule(interpolation)
-    if tuple(old_grid) == tuple(new_grid):  # even with "bicubic_offset", as in Meta's code
-        return places
-    rows, columns = (rule(old, new) for old, new in zip(old_grid, new_grid))
-    grid = places.astype("float64").reshape(*old_grid, places.shape[-1])
-    resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)
+    """`(h·w, D)` -> `(h'·w', D)`, computed in float64."""
+    maps = places.reshape(*old_grid, places.shape[-1])
+    resized = resize_maps(maps, new_grid, interpolation, "float64")
     return resized.reshape(-1, places.shape[-1]).astype(places.dtype)
+
+
+def resize_maps(maps: np.ndarray, size, interpolation: str, dtype: str = "float32") -> np.ndarray:
+    """`(..., h, w, D)` -> `(..., *size, D)` with one matrix for the rows and one for the columns.
+
+    The result has the type `dtype`, unless the size does not change.
+    """
+    rule, sides = interpolation_rule(interpolation), maps.shape[-3:-1]
+    if sides == tuple(size):  # even with "bicubic_offset", as in Meta's code
+        return maps
+    rows, columns = (rule(old, new).astype(dtype) for old, new in zip(sides, size))
+    return np.einsum("ih,jw,...hwd->...ijd", rows, columns, maps.astype(dtype), optimize=True)
