@@ -11,7 +11,6 @@ examples:
   find photos -newer last | vit-keras predict runs/digits - --format jsonl
 """
 
-import contextlib
 import itertools
 import pathlib
 import sys
@@ -69,18 +68,17 @@ def run(options: shared.Options) -> None:
         tiles=evaluation.TileOptions(options.tiles, options.overlap, options.batch),
         **shown,
     )
-    with contextlib.closing(predictions):
-        rows = _watched(predictions, len(paths), errors, options.out)
-        if form:
-            details = {"names": names, "title": f"Predictions of {options.model}", **shown}
-            with shared.output(options.out) as file:
-                evaluation.write_file_predictions(rows, file, form, kind, **details)
-        else:
-            with claimed_output(options.out, f"a prediction of {kind}"):
-                for name, row in zip(names_in(paths), rows):
-                    _write_picture(options.out, name, row, names)
-            if len(errors) < len(paths):
-                print(f"written: {options.out}")
+    rows = _watched(predictions, len(paths), errors, options.out)
+    if form:
+        details = {"names": names, "title": f"Predictions of {options.model}", **shown}
+        with shared.output(options.out) as file:
+            evaluation.write_file_predictions(rows, file, form, kind, **details)
+    else:
+        with claimed_output(options.out, f"a prediction of {kind}"):
+            for name, row in zip(names_in(paths), rows):
+                _write_picture(options.out, name, row, names)
+        if len(errors) < len(paths):
+            print(f"written: {options.out}")
     if errors:
         print(f"{len(errors)} of {len(paths)} pictures could not be read", file=sys.stderr)
 

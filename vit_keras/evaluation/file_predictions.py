@@ -1,6 +1,5 @@
 """Predictions for picture files, batch by batch, and averages over views of each image."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -194,9 +193,9 @@ def read_batches(read: Callable, items, batch: int, on_error: str, ahead: int = 
                 raise
             return item, None, str(error)
 
-    with contextlib.closing(read_ahead(row, items, ahead * batch)) as rows:
-        while chunk := list(itertools.islice(rows, batch)):
-            yield chunk
+    rows = read_ahead(row, items, ahead * batch)
+    while chunk := list(itertools.islice(rows, batch)):
+        yield chunk
 
 
 def classify(
@@ -231,12 +230,11 @@ def _read(predictor, picture_px, path):
 
 
 def _predict(batches, answer, judge, kind):
-    with contextlib.closing(batches):
-        for rows in batches:
-            answers = answer([read[1] for _, read, _ in rows if read])
-            for path, read, error in rows:
-                empty = FilePrediction(path, error=error, kind=kind)
-                yield judge(read[0], next(answers)) if read else empty
+    for rows in batches:
+        answers = answer([read[1] for _, read, _ in rows if read])
+        for path, read, error in rows:
+            empty = FilePrediction(path, error=error, kind=kind)
+            yield judge(read[0], next(answers)) if read else empty
 
 
 def _answers(predictor, attention):
