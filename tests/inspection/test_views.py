@@ -11,7 +11,7 @@ from vit_keras.commands import run
 from vit_keras.inspection import views
 from vit_keras.models import VisionTransformer, segmenter, with_image_size
 from vit_keras.support import figures
-from vit_keras.support.tasks import Task
+from vit_keras.support.tasks import KINDS, Task
 from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.on("torch")
@@ -86,6 +86,16 @@ def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(monk
     assert counts == {(0, 0): "5", (1, 0): "1", (1, 1): "4"}
     assert axis.get_title() == "90.00% of 10 images"
     assert [label.get_text() for label in axis.get_xticklabels()] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_curves_show_the_metric_of_each_kind(monkeypatch, kind):
+    drawn = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: drawn.append(figure))
+    rows = [{"step": n, "loss": 1.0, f"val_{KINDS[kind].metric}": n / 4} for n in (1, 2)]
+    figures.curves(rows, "nowhere")
+    _, axis = drawn[0].axes
+    assert "50" in axis.get_title() and axis.lines[0].get_label() == "held out"
 
 
 def test_a_label_without_positives_has_no_bar(monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_keras.support import extras
 from vit_keras.support.files import replacing
-from vit_keras.support.tasks import FORMATS, figure_name, figure_text
+from vit_keras.support.tasks import FORMATS, KINDS, figure_name, figure_text
 
 BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
@@ -61,7 +61,7 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
 
 
 # Values that `fit` reports besides the loss.
-FIGURES = ("accuracy", "average_precision", "r2", "miou", "pixel_accuracy")
+FIGURES = (*(kind.metric for kind in KINDS.values()), "pixel_accuracy")
 
 
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
