@@ -14,7 +14,7 @@ import numpy as np
 
 from vit_keras import layers, models
 from vit_keras.models import attention_rollout
-from vit_keras.models.description import count_registers, has_class_token
+from vit_keras.models.description import has_class_token
 from vit_keras.models.surgery import backbone_of, blocks_of, covered_size, read_out
 from vit_keras.support import extras
 
@@ -93,8 +93,6 @@ class AttentionViews:
         last_layer: The attention weights of each head in the last layer, `(B, H, h, w)`: the class
             token's or, in a model without one, the mean over the patches.
         tokens: N, the number of tokens. The entropy is at most ln N.
-        registers: The last layer's attention weights of each of R registers, averaged over heads,
-            `(B, R, h, w)`.
 
     Example:
         ```python
@@ -109,7 +107,6 @@ class AttentionViews:
     rollout: np.ndarray
     last_layer: np.ndarray
     tokens: int
-    registers: np.ndarray
 
 
 def rollout_function(
@@ -167,17 +164,13 @@ def attention_views(
     """
     model = backbone_of(model)
     grid, size = models.patch_grid(model), covered_size(model)
-    place, num_registers = (grid, has_class_token(model)), count_registers(model)
-    batches = []
+    place, batches = (grid, has_class_token(model)), []
     for attention in _attention(models.attention_maps(model), images, batch):
-        last, start = attention[:, -1], attention.shape[-1] - grid[0] * grid[1]
-        registers = last.mean(axis=1)[:, start - num_registers : start, start:]
         batch_views = {
             "distance_px": attention_distance(attention, grid, size),
             "entropy_nats": attention_entropy(attention),
             "rollout": read_out(attention_rollout(attention, heads), *place),
-            "last_layer": read_out(last, *place),
-            "registers": registers.reshape(len(last), num_registers, *grid),
+            "last_layer": read_out(attention[:, -1], *place),
         }
         batches.append(batch_views)
     mean = functools.partial(np.average, axis=0, weights=[len(x["rollout"]) for x in batches])

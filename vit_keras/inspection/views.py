@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras.inspection import measures
 from vit_keras.inspection.measures import AttentionViews, attention_views, patch_distances
-from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
+from vit_keras.layers import AddPositionEmbs, EncoderBlock
 from vit_keras.layers.common import check_choice
 from vit_keras.models import explain, patch_grid
 from vit_keras.models.description import has_layer
@@ -162,15 +162,11 @@ def _class_relevance(subject) -> Drawn:
     return rollout_figure(subject, relevance, "relevance"), {"relevance": relevance}
 
 
-def _last_layer(field, name, subject) -> Drawn:
-    """Draws each picture in a row, followed by attention `(B, K, h, w)` of heads or registers."""
-    weights = getattr(subject.attention, field)
-    titles = [f"{name} {number}" for number in range(1, 1 + weights.shape[1])]
+def _attention_last_layer(subject) -> Drawn:
+    """Draws each picture in a row, followed by the attention `(B, H, h, w)` of each head."""
+    weights = subject.attention.last_layer
+    titles = [f"head {number}" for number in range(1, 1 + weights.shape[1])]
     return _panels(subject, titles, _brightness(weights), **MAP), {"weights": weights}
-
-
-_heads = functools.partial(_last_layer, "last_layer", "head")
-_registers = functools.partial(_last_layer, "registers", "register")
 
 
 def _features(subject) -> Drawn:
@@ -266,11 +262,9 @@ VIEWS = {
     "attention_entropy": View(_attention_entropy, EncoderBlock),
     "attention_rollout": View(_attention_rollout, EncoderBlock),
     "class_relevance": View(_class_relevance, EncoderBlock),
-    "attention_last_layer": View(_heads, EncoderBlock),
-    "registers": View(_registers, RegisterTokens),
+    "attention_last_layer": View(_attention_last_layer, EncoderBlock),
     "features": View(_features, keras.layers.Layer),
 }
-OF_ATTENTION = (EncoderBlock, RegisterTokens)
 
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
@@ -296,7 +290,7 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
     for name, view in VIEWS.items():
         if not any(isinstance(layer, view.layer) for layer in model.layers):
             lacks[name] = f"{view.layer.__name__} layers"
-        elif view.layer in OF_ATTENTION and has_windows:
+        elif view.layer is EncoderBlock and has_windows:
             lacks[name] = f"{view.layer.__name__} layers that attend to all tokens"
         elif name == "class_relevance" and not has_layer(model, "head"):
             lacks[name] = "a head"
