@@ -1,6 +1,7 @@
 """Writes answers about pictures as text, CSV, JSON lines, Parquet, or one HTML page."""
 
 import base64
+import codecs
 import csv
 import html
 import io
@@ -61,14 +62,11 @@ def write_answers(answers: Iterable, file: IO[bytes], form: str, show: Callable,
 
 def _write_csv(file, columns, rows):
     """Writes each row as it comes: numbers with all digits of their type, null as an empty cell."""
-    text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="", write_through=True)
-    try:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_no_formula, columns))
-        for row in rows:
-            writer.writerow(_csv_text(row.get(name), kind) for name, kind in columns.items())
-    finally:
-        text.detach()
+    text = codecs.getwriter("utf-8")(file, "backslashreplace")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_no_formula, columns))
+    for row in rows:
+        writer.writerow(_csv_text(row.get(name), kind) for name, kind in columns.items())
 
 
 def _csv_text(value, kind):

@@ -176,14 +176,12 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: st
         source: The name of the data set, which heads the figure.
     """
     rows = [row for row in calibration["bins"] if row["images"]]
-    total = sum(row["images"] for row in rows)
-    middle = [(row["lower"] + row["upper"]) / 2 for row in rows]
-    width = [row["upper"] - row["lower"] for row in rows]
+    keys = ("lower", "upper", "images", "accuracy", "confidence")
+    low, high, images, accuracy, confidence = (np.array([row[k] for row in rows]) for k in keys)
+    middle, bars = (low + high) / 2, {"width": high - low, "edgecolor": "white", "linewidth": 0.8}
     figure, axes = new_figure(4.6, 5.2, rows=2)
     upper, lower = axes[:, 0]
     upper.get_gridspec().set_height_ratios([3, 1])
-    bars = {"width": width, "edgecolor": "white", "linewidth": 0.8}
-    confidence, accuracy = ([row[name] for row in rows] for name in ("confidence", "accuracy"))
     upper.bar(middle, accuracy, color=BLUE, **bars)
     upper.plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
     upper.plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
@@ -191,7 +189,7 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: st
     title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f}%"
     upper.set_title(title, fontsize=10 if len(title) < 45 else 8)
     upper.legend(frameon=False, loc="upper left", fontsize=8)
-    lower.bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
+    lower.bar(middle, 100 * images / images.sum(), color=GRAY, **bars)
     lower.set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
     save_figure(figure, path)
 
