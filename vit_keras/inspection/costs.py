@@ -331,9 +331,9 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
 
 
 def _dense(layer, shape, convention) -> Products:
-    """Multiplies each position by the whole kernel: `(..., D)` by `(D, D')`."""
-    positions = math.prod(shape[1:-1])
-    yield positions * math.prod(layer.kernel.shape), positions * layer.kernel.shape[-1]
+    """Multiplies the inputs of each position of the result by the kernel, `(..., D')`."""
+    elements = math.prod(layer.compute_output_shape(shape)[1:])
+    yield elements * math.prod(layer.kernel.shape[:-1]), elements
 
 
 def _einsum_dense(layer, shape, convention) -> Products:
@@ -342,11 +342,6 @@ def _einsum_dense(layer, shape, convention) -> Products:
     kernel = zip(inputs.split(",")[1], layer.kernel.shape)
     elements = math.prod(layer.compute_output_shape(shape)[1:])
     yield elements * math.prod(size for axis, size in kernel if axis not in outputs), elements
-
-
-def _patch_embedding(layer, shape, convention) -> Products:
-    patches = math.prod(layer.grid(shape[1:3]))
-    yield patches * math.prod(layer.kernel.shape), patches * layer.hidden_size
 
 
 def _norm(layer, shape, convention) -> Products:
@@ -446,7 +441,7 @@ RULES: dict[type, Rule] = {
     keras.layers.Conv2DTranspose: _transposed_convolution,
     **dict.fromkeys((keras.layers.LayerNormalization, keras.layers.RMSNormalization), _norm),
     **dict.fromkeys((keras.layers.GroupNormalization, keras.layers.BatchNormalization), _norm),
-    layers.PatchEmbedding: _patch_embedding,
+    layers.PatchEmbedding: _dense,
     layers.MultiHeadDotProductAttention: _attention,
     layers.RelativeLogits: _relative_logits,
     **dict.fromkeys((layers.FeatureAdapter, layers.MlpBlock, layers.SwiGLU), _parts),
