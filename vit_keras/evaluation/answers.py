@@ -174,8 +174,7 @@ def write_predictions(
         pairs = np.stack([labels, probabilities], axis=-1).reshape(len(labels), -1).T
         values = [[None if x != x else x for x in column] for column in pairs.tolist()]
     rows = zip(range(len(labels)), *named, *values, strict=True)
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
         WRITERS[suffix](file, columns, (dict(zip(columns, row, strict=True)) for row in rows))
 
 

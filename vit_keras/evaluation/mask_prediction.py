@@ -146,7 +146,6 @@ def write_mask(
 
 def save_png(image: Any, path: pathlib.Path) -> pathlib.Path:
     """Writes a `PIL.Image.Image`, or pixels `(H, W, 3)` uint8, as PNG; returns the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     image = pillow().fromarray(image) if isinstance(image, np.ndarray) else image
     with replacing(path) as temporary:
         image.save(temporary, format="png")

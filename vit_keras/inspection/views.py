@@ -327,10 +327,8 @@ def draw_views(
         (8, 14, 14)
     """
     views = views_of(subject.model, views)
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = {}
     for view in views:
         figure, arrays[view] = VIEWS[view].draw(subject)
-        save_figure(figure, folder / f"{view}.png")
+        save_figure(figure, pathlib.Path(folder, f"{view}.png"))
     return arrays
