@@ -11,7 +11,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.boxes import holds_boxes, read_boxes, with_boxes
-from vit_keras.data.dataset import HELD_OUT, SPLITS, Source, as_labels, split_name
+from vit_keras.data.dataset import SPLITS, Source, as_labels, split_name
 from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
@@ -103,8 +103,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         return _with_boxes(path)
     layout = read_layout(path, trains="train" in config.train_split)
     few = len(layout.classes) < LABEL_KINDS["classes"].least
-    held_out = [root for split, root in layout.roots.items() if split != "train"]
-    roots = [row for row in layout.roots.items() if row[0] != "train" or row[1] not in held_out]
+    roots = layout.roots.items()
     if config.label_pattern or (not labeled and (layout.problems or layout.loose or few)):
         pictures = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
         (files, splits), pattern = _in_order(path, pictures), config.label_pattern
@@ -140,9 +139,8 @@ def _source(path, files, splits, labels=None) -> Source:
 
 def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
-    roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
-    roots = {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
-    pairs = ((*pair, split) for split, root in roots.items() for pair in find_masks(root))
+    roots = _split_folders(path).items()
+    pairs = ((*pair, split) for split, root in roots for pair in find_masks(root))
     rows = ((image, split, os.path.relpath(mask, path)) for image, mask, split in pairs)
     files, splits, masks = _in_order(path, rows)
     return with_masks(_source(path, files, splits), path, masks, config)
@@ -161,7 +159,8 @@ class Layout:
     """The files of a folder with one subfolder per class; no picture is opened.
 
     Attributes:
-        roots: The folder of each split. Without folders of splits, all images are "train".
+        roots: The folder of each split, the one that names the classes first. Without folders of
+            splits, all images are "train".
         classes: The names of the classes, sorted.
         pictures: The paths of the pictures by split and class.
         others: Paths of files in the classes' folders that are not pictures, sorted.
@@ -190,7 +189,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
     Folders named train, test, validation, val, valid, dev, training and testing are splits, in
     upper or lower case. If there is no train folder, such a folder is a split only if its folders
     are among the classes beside it, since a class may also have that name. Unless a model `trains`
-    on the folder, a held-out folder serves as train too.
+    on the folder, held-out folders may be the only ones.
 
     Raises:
         FileNotFoundError: If there is no folder at `path`.
@@ -202,11 +201,14 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         layout.problems  # why nothing can be learned from the folder; empty for a good one
         ```
     """
-    names = _subfolders(path)
-    roots = _roots(path, names)
-    taken = {os.path.relpath(root, path) for root in roots.values()}
-    beside = [name for name in names if name not in taken]
-    in_path = roots["train"] == path
+    names, roots = _subfolders(path), _split_folders(path)
+    beside_splits = lambda: [n for n in names if os.path.join(path, n) not in roots.values()]
+    beside = beside_splits()
+    if in_path := roots["train"] == path:  # then a folder of a split's name may be a class
+        are_classes = lambda inside: inside and (inside <= {*beside} or not beside)
+        are_split = lambda root: root == path or are_classes({*_subfolders(root)})
+        roots = {split: root for split, root in roots.items() if are_split(root)}
+        beside = beside_splits()
     others: list[str] = []
     pictures = {}
     for split, root in roots.items():
@@ -216,30 +218,22 @@ def read_layout(path: str, trains: bool = True) -> Layout:
             by_class = {name: of_class for name, of_class in by_class.items() if of_class}
         pictures[split] = by_class
     if not (trains or pictures["train"]) and len(roots) > 1:
-        first = list(roots)[1]
-        roots["train"], pictures["train"] = roots[first], pictures[first]
+        del roots["train"], pictures["train"]
     loose = [
         os.path.join(root, name)
         for root in dict.fromkeys((path, *roots.values()))
         for name in sorted(os.listdir(root))
         if is_picture(name) and os.path.isfile(os.path.join(root, name))
     ]
-    problems = [*_problems(path, roots, pictures, loose)]
-    classes, unused = list(pictures["train"]), [] if in_path else beside
+    classes, unused = list(pictures[next(iter(roots))]), [] if in_path else beside
+    problems = [*_problems(path, roots, classes, pictures, loose)]
     return Layout(roots, classes, pictures, sorted(others), loose, unused, problems)
 
 
-def _roots(path, names):
+def _split_folders(path) -> dict[str, str]:
     """Returns the folder of each split, train first: `path` itself without a train folder."""
-    known = {split_name(name): name for name in names if split_name(name) in SPLITS}
-    others = set(names) - set(known.values())
-    if "train" not in known:  # then a folder of this name may be a class
-        inside = {split: {*_subfolders(os.path.join(path, name))} for split, name in known.items()}
-        are_classes = lambda names: names and (names <= others or not others)
-        known = {split: name for split, name in known.items() if are_classes(inside[split])}
-    held_out = {name: os.path.join(path, known[name]) for name in HELD_OUT if name in known}
-    train = os.path.join(path, known["train"]) if "train" in known else path
-    return {"train": train, **held_out}
+    roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
+    return {"train": path} | {name: roots[name] for name in SPLITS if name in roots}
 
 
 def _subfolders(path):
@@ -255,9 +249,9 @@ def _pictures(folder, others):
     return pictures
 
 
-def _problems(path, roots, pictures, loose):
+def _problems(path, roots, classes, pictures, loose):
     kinds = ", ".join(SUFFIXES)
-    if not pictures["train"] and len(roots) > 1:
+    if not classes and len(roots) > 1:
         held_out = [os.path.basename(root) for split, root in roots.items() if split != "train"]
         yield f"A folder with {' and '.join(held_out)} needs a train folder. Received: {path!r}"
         return
@@ -269,7 +263,7 @@ def _problems(path, roots, pictures, loose):
                 f"Received: {root!r} with none in {empty or 'any folder'}, and {len(loose):,} "
                 "outside the folders of classes. Remove empty folders, or add images"
             )
-        if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
+        if unknown := [name for name in pictures[split] if name not in classes]:
             yield f"Classes of {split!r} must also be in 'train'. Received: {unknown} in {root!r}"
 
 
