@@ -184,3 +184,8 @@ def test_pictures_at_any_depth_are_one_data_set(tmp_path):
     config = DataConfig(label_pattern=r"^\d*(\d)\.", test_percent=0)
     by_digit = data.load(f"folder:{tmp_path}", 1, config).split("train")
     assert [gray % 10 for gray in grays(by_digit)] == by_digit.labels.tolist()
+    write(tmp_path / "val" / "2024" / "99.png", 99)
+    for fields in ({"labeled": False}, {"config": config}):  # a picture is in one split
+        dataset = data.load(f"folder:{tmp_path}", 1, **fields)
+        assert {*grays(dataset.split("train"))} == {*range(20)}
+        assert grays(dataset.split("test")) == [99]

@@ -206,6 +206,9 @@ def test_masks_lie_where_people_put_them(tmp_path, image, mask):
     assert dataset.kind == "masks" and dataset.class_names == ("0", "1", "2")
     for name, read in masks_of(dataset.split("train")).items():
         np.testing.assert_array_equal(read, written[name[:3]])
+    shutil.copytree(tmp_path / "photos", tmp_path / "photos" / "val")
+    splits = data.load(f"folder:{tmp_path / 'photos'}", 3).splits
+    assert len(splits["train"]) == len(splits["val"]) == 5
 
 
 @pytest.mark.parametrize("form", ["<u2", ">u2", "<f4", ">f4"])

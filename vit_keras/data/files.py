@@ -16,7 +16,7 @@ from vit_keras.data.held_out import path_hash
 from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
 from vit_keras.data.picture_files import SUFFIXES, read_file
-from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
+from vit_keras.data.picture_paths import expand_argument, is_folder, is_junk, is_picture, walk_once
 from vit_keras.support import extras
 
 HEIC = (".heic", ".heif")
@@ -105,8 +105,9 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     few = len(layout.classes) < LABEL_KINDS["classes"].least
     roots = layout.roots.items()
     if config.label_pattern or (not labeled and (layout.problems or layout.loose or few)):
-        pictures = [(str(file), split) for split, root in roots for file in expand_pictures([root])]
-        (files, splits), pattern = _in_order(path, pictures), config.label_pattern
+        # Held-out folders may lie below the training pictures; each picture is in one split.
+        split_of = {file: split for split, root in roots for file in expand_argument(root)}
+        (files, splits), pattern = _in_order(path, split_of.items()), config.label_pattern
         return _source(path, files, splits, labels_in_names(files, pattern) if pattern else None)
     if layout.problems:
         raise ValueError(layout.problems[0])
@@ -140,8 +141,8 @@ def _source(path, files, splits, labels=None) -> Source:
 def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
     roots = _split_folders(path).items()
-    pairs = ((*pair, split) for split, root in roots for pair in find_masks(root))
-    rows = ((image, split, os.path.relpath(mask, path)) for image, mask, split in pairs)
+    row_of = {image: (split, mask) for split, root in roots for image, mask in find_masks(root)}
+    rows = ((image, split, os.path.relpath(mask, path)) for image, (split, mask) in row_of.items())
     files, splits, masks = _in_order(path, rows)
     return with_masks(_source(path, files, splits), path, masks, config)
 
