@@ -11,6 +11,7 @@ import numpy as np
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Source, Split, UnreadableImages, without_held_out
 from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, no_labels
+from vit_keras.support.tasks import KINDS
 
 TRIES = 16  # orders of the units to try; the first that loses no label is taken
 
@@ -208,7 +209,7 @@ def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig)
     train, percent = splits.get("train", ()), config.test_percent
     if not len(train) or not without_held_out(splits, config.test_split):
         return splits, ()
-    kind, _, labels, _ = source.labels
+    kind, outputs, labels, _ = source.labels
     labels = np.zeros((len(train), 1)) if callable(labels) else labels[train]
     kind = "numbers" if kind == "masks" else kind  # so no mask is read
     names = [source.keys[i] for i in train] if source.keys else range(len(train))
@@ -216,7 +217,7 @@ def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig)
     part = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent)
     if not part.any():
         return splits, ()
-    unit = LABEL_KINDS[source.labels.kind].unit if source.labels.names else "the pictures"
+    unit = f"each {KINDS[kind].one}" if outputs and kind != "numbers" else "the pictures"
     text = (
         f"{source.lacks}: {percent:g}% of {unit}, {part.sum():,} pictures, are held out"
         f"{', in whole groups' if groups else ''}. Give data.test_percent, or a "

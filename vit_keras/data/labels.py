@@ -77,7 +77,6 @@ class LabelKind(NamedTuple):
             `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
         texts: Returns texts for the parts of one picture's label, given the names of the outputs.
         least: The smallest number of outputs.
-        unit: What the held-out share is taken from, for messages.
     """
 
     counts: Callable[..., np.ndarray] = lambda labels, outputs: np.nansum(labels, 0).astype(int)
@@ -86,7 +85,6 @@ class LabelKind(NamedTuple):
     target: Callable[[np.ndarray, Task, int], np.ndarray] = lambda label, task, outputs: label
     texts: Callable[[np.ndarray, Sequence[str]], list[str]] = _name_labels
     least: int = 1
-    unit: str = "the pictures of each label"
 
 
 LABEL_KINDS = {
@@ -97,7 +95,6 @@ LABEL_KINDS = {
         target=_one_hot,
         texts=lambda label, names: [names[int(label)]],
         least=2,
-        unit="each class",
     ),
     "labels": LabelKind(),
     "numbers": LabelKind(
@@ -106,15 +103,13 @@ LABEL_KINDS = {
         members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,
         texts=lambda label, names: [f"{n} {x:.4g}" for n, x in zip(names, label) if x == x],
-        unit="the pictures",
     ),
     "masks": LabelKind(
         target=lambda label, task, outputs: label.astype("int32"),
         texts=_name_masks,
         least=2,
-        unit="the pictures",
     ),
-    "boxes": LabelKind(target=_learned_boxes, texts=_name_boxes, unit="the pictures of each class"),
+    "boxes": LabelKind(target=_learned_boxes, texts=_name_boxes),
 }
 
 

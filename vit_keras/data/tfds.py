@@ -8,7 +8,6 @@ and mirrored images.
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -104,11 +103,7 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
 
 def _prepared(name, config):
     tfds = extras.require("tensorflow_datasets")
-    try:
-        builder = tfds.builder(name, data_dir=config.data_dir)
-    except tfds.core.registered.DatasetNotFoundError as error:
-        hint = " ".join(re.findall("Did you mean.*", str(error)))  # after a list of all names
-        raise ValueError(f"TensorFlow Datasets has no {name!r}. {hint}") from error
+    builder = tfds.builder(name, data_dir=config.data_dir)
     if builder.info.splits:
         return builder
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
