@@ -185,7 +185,7 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
         if is_class and len(without) and not config.unknown:
             raise ValueError(
                 f"Every picture must have a class. Received: {len(without)} without one, such as "
-                f"{source.name_of(int(without[0]))}. Name the column of the classes in "
+                f"{source.name_of(int(without[0]))}. Fill in the class, name another column in "
                 "data.label_columns, or train without labels"
             )
         if is_class:

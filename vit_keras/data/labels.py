@@ -201,7 +201,7 @@ def read_labels(
     if len({*order}) < len(order):
         raise ValueError(f"Classes need different names. Received: {where!r} with {order}")
     if len(values) == 1 and kind == "classes":
-        labels = _classes(where, values, config, order)
+        labels = _classes(values, order)
     elif len(values) == 1 and kind == "labels" and (order or not _are_flags(values)):
         labels = _lists(where, values, config, order)
     else:
@@ -281,14 +281,14 @@ CELLS: dict[str, tuple[str, Callable[[str], float | None]]] = {
 }
 
 
-def _classes(where, values, config, order):
-    ((column, cells),) = values.items()
-    check_filled(where, column, ["?" if c is None and config.unknown else c for c in cells])
-    order, unknown = order or sorted_names({*cells} - {None}), cells.count(None)
-    numbers = {None: NO_CLASS} | {name: i for i, name in enumerate(order)}
-    values = np.array([numbers[cell] for cell in cells], "int32")
+def _classes(values, order):
+    (cells,) = values.values()
+    order = order or sorted_names({*cells} - {None, ""})
+    numbers = {None: NO_CLASS, "": NO_CLASS} | {name: i for i, name in enumerate(order)}
+    labels = np.array([numbers[cell] for cell in cells], "int32")
+    unknown = (labels == NO_CLASS).sum()
     left = f"{unknown:,} of {len(cells):,} rows have no class and are left out"
-    return Labels("classes", tuple(order), values, (left,) if unknown else ())
+    return Labels("classes", tuple(order), labels, (left,) if unknown else ())
 
 
 def sorted_names(texts: Collection[str]) -> list[str]:
@@ -299,16 +299,6 @@ def sorted_names(texts: Collection[str]) -> list[str]:
         (['9', '10'], ['10', '9', 'a'])
     """
     return sorted(texts, key=int if all(map(WHOLE.fullmatch, texts)) else str)
-
-
-def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
-    """Raises ValueError if a cell of a column is empty."""
-    rows = [i for i, cell in enumerate(cells) if cell is None or cell == ""]
-    if rows:
-        raise ValueError(
-            f"Every row of {where!r} needs a value in {column!r}. Received: {len(rows):,} without "
-            f"one, such as row {rows[0] + 1}"
-        )
 
 
 def _lists(where, values, config, order):

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import csv
-import dataclasses
 import io
 import itertools
 import os
@@ -249,10 +248,13 @@ def _splits(table: Table) -> tuple[np.ndarray, str | None]:
         cells = [labels.text_of(cell) for cell in table.columns[column]]
         numbered = next((names for names in NUMBERED if {*map(str, cells)} <= {*names}), {})
         names = [numbered.get(str(cell)) or split_name(str(cell)) for cell in cells]
-        if column.casefold() == "split":
-            labels.check_filled(table.path, column, cells)
-        elif not {*names} <= {*KNOWN_SPLITS}:
+        if column.casefold() != "split" and not {*names} <= {*KNOWN_SPLITS}:
             continue
+        if empty := [row for row, cell in enumerate(cells, 1) if not cell]:
+            raise ValueError(
+                f"Every row of {table.path!r} needs a value in {column!r}. Received: "
+                f"{len(empty):,} without one, such as row {empty[0]}"
+            )
         if numbered or column != "split":
             pairs = sorted({*zip(map(str, cells), names)})
             said = ", ".join(f"{old} is {new}" for old, new in pairs)
@@ -318,7 +320,6 @@ def _annotated(table: Table, paths, splits, edges, config: DataConfig) -> tuple[
 
 SAVED_BY_HUB = ("dataset_dict.json", "state.json")  # files of `save_to_disk`
 OBJECT_KINDS = ("category", "categories", "label", "labels", "class", "classes")
-NOTHING = "\0"  # no cell holds it
 
 
 def load_hub(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
@@ -364,8 +365,7 @@ def load_hub(name: str, config: DataConfig, task: str, labeled: bool) -> Source:
         are_numbers = task == "numbers" or (task == "auto" and len(columns) > 1)
         cells = {column: _hub_cells(rows, column, are_numbers) for column in columns}
         order = getattr(_element(rows.features[columns[0]]), "names", ())
-        settings = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
-        of_rows = labels.read_labels(f"hf:{name}", cells, settings, task, order)
+        of_rows = labels.read_labels(f"hf:{name}", cells, config, task, order)
 
     def files(indices):
         used = [split for split, of in known["splits"].items() if np.isin(of, indices).any()]
