@@ -58,7 +58,7 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
     assert report["images"] == 12 and report["real_images"] == len(right)
     assert report["real_accuracy"] == pytest.approx(np.mean(right))
     assert report["accuracy"] == pytest.approx(np.mean(predicted == np.arange(1, 13) % 3))
-    with pytest.raises(ValueError, match="needs a train folder"):
+    with pytest.raises(ValueError, match="needs a folder with images to train on"):
         run([*command[:4], "--fewshot", "1", "--out", str(tmp_path / "few")])
 
 

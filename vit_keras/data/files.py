@@ -160,8 +160,7 @@ class Layout:
     """The files of a folder with one subfolder per class; no picture is opened.
 
     Attributes:
-        roots: The folder of each split, the one that names the classes first. Without folders of
-            splits, all images are "train".
+        roots: The folder of each split. Without folders of splits, all images are "train".
         classes: The names of the classes, sorted.
         pictures: The paths of the pictures by split and class.
         others: Paths of files in the classes' folders that are not pictures, sorted.
@@ -226,8 +225,8 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         for name in sorted(os.listdir(root))
         if is_picture(name) and os.path.isfile(os.path.join(root, name))
     ]
-    classes, unused = list(pictures[next(iter(roots))]), [] if in_path else beside
-    problems = [*_problems(path, roots, classes, pictures, loose)]
+    classes, unused = sorted(set().union(*pictures.values())), [] if in_path else beside
+    problems = [*_problems(roots, classes, pictures, loose)]
     return Layout(roots, classes, pictures, sorted(others), loose, unused, problems)
 
 
@@ -250,22 +249,17 @@ def _pictures(folder, others):
     return pictures
 
 
-def _problems(path, roots, classes, pictures, loose):
-    kinds = ", ".join(SUFFIXES)
-    if not classes and len(roots) > 1:
-        held_out = [os.path.basename(root) for split, root in roots.items() if split != "train"]
-        yield f"A folder with {' and '.join(held_out)} needs a train folder. Received: {path!r}"
-        return
+def _problems(roots, classes, pictures, loose):
     for split, root in roots.items():
-        empty = [name for name, of_class in pictures[split].items() if not of_class]
+        needed = classes if split == "train" else ()
+        empty = [name for name in needed if not pictures[split].get(name)]
         if empty or not pictures[split]:
             yield (
-                f"Every class needs a folder with images, such as CLASS/x.png ({kinds}). "
-                f"Received: {root!r} with none in {empty or 'any folder'}, and {len(loose):,} "
-                "outside the folders of classes. Remove empty folders, or add images"
+                f"Every class needs a folder with images to train on, such as {root}/CLASS/x.png "
+                f"({', '.join(SUFFIXES)}). Received: {root!r} with none in "
+                f"{empty or 'any folder'}, and {len(loose):,} outside the folders of classes. "
+                "Remove empty folders, or add images"
             )
-        if unknown := [name for name in pictures[split] if name not in classes]:
-            yield f"Classes of {split!r} must also be in 'train'. Received: {unknown} in {root!r}"
 
 
 def _linked(layout, split):
