@@ -271,7 +271,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
             and the place.
     """
     for read, form, *row in FORMATS.values():
-        if files := [*_files(path, *row)] if os.path.isdir(path) else []:
+        if files := [*_files(path, *row)]:
             pictures, names = read(path, files)
             listed = collections.Counter((picture.split, picture.file) for picture in pictures)
             count = sum(len(picture.objects) for picture in pictures)

@@ -97,7 +97,7 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         ValueError: If a class has no training images, or if train lacks a class of a held-out
             split.
     """
-    if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
+    if task == "masks" or (task == "auto" and holds_masks(path)):
         return _with_masks(path, config)
     if task == "boxes" or (task == "auto" and holds_boxes(path)):
         return _with_boxes(path)

@@ -5,13 +5,12 @@ task_adaptation (data/*.py). Supplement F of BiT (arXiv 1912.11370) says which t
 and mirrored images.
 """
 
+import bisect
 import dataclasses
 import functools
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Source, Split
@@ -28,18 +27,13 @@ Label = tuple[str, Callable[[Any], int]]
 
 def _closest_object(objects):
     nearest = min(place[2] for place in objects["pixel_coords"])
-    return interval(nearest, (0, 8, 8.5, 9, 9.5, 10, 100))
+    return bisect.bisect_left((0, 8, 8.5, 9, 9.5, 10, 100), nearest) - 1
 
 
 def _closest_vehicle(objects):
     """Types 0 to 2 are cars, vans, and trucks; the last class means that there is no vehicle."""
     depths = (place[2] for place, kind in zip(objects["location"], objects["type"]) if kind < 3)
-    return interval(min(depths, default=1000), (-100, 8, 20, 999))
-
-
-def interval(value: float, bounds: tuple[float, ...]) -> int:
-    """Returns the index of the last of the ascending `bounds` that is below `value`."""
-    return int(np.sum(np.asarray(bounds, "float32") < value)) - 1
+    return bisect.bisect_left((-100, 8, 20, 999), min(depths, default=1000)) - 1
 
 
 # There are 3 to 10 objects.
