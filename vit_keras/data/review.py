@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -275,12 +274,6 @@ class Review:
         self.facts |= {"kind": kind, "classes": [*names], "notes": [*dataset.notes]}
         self.facts["images"] = {name: len(split) for name, split in splits.items()}
         self.warnings += spoilers(dataset, splits)
-        folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
-        count = collections.Counter(folded)
-        alike = [name for name, key in zip(names, folded) if count[key] > 1]
-        rename = ". Rename one of them, or merge them: some systems treat them as one folder"
-        differ = "differ only in case or in the encoding of accents"
-        self.warn(alike, f"{kind} whose names {differ}", rename)
         if kind in ("labels", "numbers"):
             unknown = np.isnan(next(iter(splits.values())).labels).mean(axis=0) > UNKNOWN  # (K,)
             what = f"{kind} that are unknown for more than half of the training pictures"
