@@ -14,7 +14,6 @@ COUNTS = {
     "photos": [*("--count", "24"), *("--test_count", "12")],
     "tables": [*("--count", "40"), *("--test_count", "20")],
     "masks": [*("--count", "30"), *("--test_count", "10")],
-    "boxes": [*("--count", "30"), *("--test_count", "10")],
     "places": ["--count", "300"],
     "photographs": [],
 }

@@ -8,9 +8,10 @@ import numpy as np
 from PIL import Image
 
 import vit_keras
+from examples.shapes_with_boxes import make_folder
 from tests.data.deep_pictures import tiff
 from tests.helpers import randomize
-from vit_keras import applications, commands, config, models, variants, weights
+from vit_keras import applications, config, models, variants, weights
 from vit_keras.support.tasks import Task
 
 WIDTH = {"hidden_size": 192, "num_heads": 3}  # which a published file has
@@ -100,8 +101,7 @@ def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
             Image.fromarray(rng.integers(low, low + 128, (40, 48, 3), dtype="uint8")).save(path)
     for copy in ("pets", "imagenet", "others", "labeled"):
         shutil.copytree(folder / "photos", folder / copy)
-    counts = ("--count", "8", "--test_count", "4")
-    commands.run(["demo-data", "boxes", str(folder / "objects"), *counts])
+    make_folder(folder / "objects", ["circle", "cross"], 8, 4, seed=0)
 
 
 def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:

@@ -113,47 +113,6 @@ def _masks(folder, counts, seed):
     (folder / "classes.txt").write_text("\n".join([*REGIONS, ""]))
 
 
-def _boxes(folder, counts, seed):
-    for split, number, picture, *_ in _crops(counts, seed):
-        rng = np.random.default_rng([seed, SPLITS.index(split), int(number), 1])
-        pen, lines, boxes = pillow("ImageDraw").Draw(picture), list[str](), list[np.ndarray]()
-        for _ in range(rng.integers(1, 7)):
-            side = rng.integers(9, 21, endpoint=True)
-            left, top = rng.integers(0, SIDE - side, 2, endpoint=True)
-            box = np.array([left, top, left + side - 1, top + side - 1])  # the corner pixels
-            if any((np.maximum(box, b)[:2] <= np.minimum(box, b)[2:]).all() for b in boxes):
-                continue  # it would cover another one
-            boxes.append(box)
-            kind, color = rng.integers(len(SHAPES)), tuple(rng.integers(0, 256, 3).tolist())
-            [*SHAPES.values()][kind](pen, color, *box.tolist())
-            shares = (left + side / 2, top + side / 2, side, side)
-            lines.append(" ".join(map(str, (kind, *(length / SIDE for length in shares)))))
-        _save(picture, folder / split / "images" / f"{number}.jpg")
-        labels = folder / split / "labels" / f"{number}.txt"
-        labels.parent.mkdir(exist_ok=True)
-        labels.write_text("\n".join([*lines, ""]))
-    lines = ["train: train/images", "val: test/images", f"names: [{', '.join(SHAPES)}]", ""]
-    (folder / "data.yaml").write_text("\n".join(lines))
-
-
-def _cross(pen, color, left, top, right, bottom):
-    third = (right - left) // 3
-    pen.rectangle((left + third, top, right - third, bottom), color)
-    pen.rectangle((left, top + third, right, bottom - third), color)
-
-
-def _triangle(pen, color, left, top, right, bottom):
-    pen.polygon(((left, bottom), (right, bottom), ((left + right) // 2, top)), color)
-
-
-SHAPES: dict[str, Callable] = {  # what draws them from one corner pixel to the other
-    "circle": lambda pen, color, *box: pen.ellipse(box, color),
-    "cross": _cross,
-    "square": lambda pen, color, *box: pen.rectangle(box, color),
-    "triangle": _triangle,
-}
-
-
 def _places(folder, counts, seed):
     for _, number, picture, *_, place in _crops(counts[:1], seed):
         _save(picture, folder / place / f"{number}.jpg")
@@ -169,7 +128,6 @@ KINDS: dict[str, tuple[str, Callable, tuple[int, int]]] = {
     "photos": ("a folder for each of six classes", _photos, (240, 120)),
     "tables": ("labels.csv: six labels, a number and a place per picture", _tables, (600, 200)),
     "masks": ("pictures, and masks of six classes", _masks, (400, 100)),
-    "boxes": ("drawn shapes of four classes, and their boxes in YOLO's format", _boxes, (400, 100)),
     "places": ("a folder for each place, to pre-train on", _places, (4000, 0)),
     "photographs": ("the two whole photographs", _photographs, (0, 0)),
 }
