@@ -72,7 +72,7 @@ def test_a_clean_folder_is_counted(clean, report, capsys):
     }
     assert {name: found[name] for name in expected} == expected
     assert found["aspect"]["median"] == 1.333
-    assert found["notes"][0].startswith("no test folder: 20% of each class, 10 pictures, are")
+    assert found["notes"][0].startswith("no held-out split: 20% of each class, 10 pictures, are")
     imbalance, few = found["warnings"]
     assert imbalance.startswith(
         "imbalance: 'ant' has 3.0 times as many pictures as 'cat' (24 and 8). Add pictures of the "

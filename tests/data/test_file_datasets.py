@@ -106,8 +106,8 @@ def test_a_training_folder_alone_holds_out_a_share(tmp_path):
     line, note = data.describe_splits(dataset, train, test)
     assert line.endswith(": 14 pictures of 2 classes, and 6 (30.0%) held out; each class has 7")
     assert note == (
-        "no test folder: 30% of each class, 6 pictures, are held out. "
-        "Give data.test_percent, or a test folder"
+        "no held-out split: 30% of each class, 6 pictures, are held out. "
+        "data.test_percent sets the share"
     )
     dataset, train, test = parts(train_split="train[:50%]", test_split="train[50%:]")
     assert list(dataset.splits) == ["train"] and not dataset.notes and len(test) == 10
@@ -178,7 +178,7 @@ def test_pictures_at_any_depth_are_one_data_set(tmp_path):
     train, test = dataset.split("train"), dataset.split("test")
     assert dataset.class_names == () and (len(train), len(test)) == (16, 4)
     assert {*grays(train), *grays(test)} == {*range(20)} and grays(train) != sorted(grays(train))
-    assert "no test folder: 20% of the pictures, 4 pictures, are held out" in dataset.notes[0]
+    assert "no held-out split: 20% of the pictures, 4 pictures, are held out" in dataset.notes[0]
     lines = data.describe_splits(dataset, train, test)
     assert "16 pictures without labels, and 4 (20.0%) held out" in lines[0]
     config = DataConfig(label_pattern=r"^\d*(\d)\.", test_percent=0)

@@ -54,7 +54,7 @@ def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
     dataset = opened(stored(tmp_path / f"more{suffix}", columns), test_percent=40)
     assert dataset.class_names == ("b", "x")
     np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [1, 1])
-    assert dataset.notes[0].startswith("no split column: 40% of each class, 2 pictures, are")
+    assert dataset.notes[0].startswith("no held-out split: 40% of each class, 2 pictures, are")
 
 
 def test_files_that_are_no_tables_are_named(tmp_path):

@@ -113,7 +113,6 @@ class Source:
         sides: The height and width in pixels given in annotations, `(N, 2)`, with 0 for unknown
             ones; None without annotations.
         keys: Texts that decide which pictures are held out; None to use the pictures' numbers.
-        lacks: What is missing if there is no held-out split, such as "no test folder".
         notes: What was found or guessed, one sentence each.
         warnings: What may spoil a result, one sentence each.
     """
@@ -128,7 +127,6 @@ class Source:
     groups: Sequence[str] | None = None
     sides: np.ndarray | None = None
     keys: Sequence[str] | None = None
-    lacks: str = "no held-out split"
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

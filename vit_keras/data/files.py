@@ -135,7 +135,7 @@ def _in_order(path, rows) -> list[tuple]:
 
 def _source(path, files, splits, labels=None) -> Source:
     labels = labels or no_labels(len(files))
-    return file_source(f"folder:{path}", path, files, labels, splits, lacks="no test folder")
+    return file_source(f"folder:{path}", path, files, labels, splits)
 
 
 def _with_masks(path, config) -> Source:

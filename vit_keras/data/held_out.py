@@ -219,9 +219,8 @@ def _hold_out(source: Source, splits: dict[str, np.ndarray], config: DataConfig)
         return splits, ()
     unit = f"each {KINDS[kind].one}" if outputs and kind != "numbers" else "the pictures"
     text = (
-        f"{source.lacks}: {percent:g}% of {unit}, {part.sum():,} pictures, are held out"
-        f"{', in whole groups' if groups else ''}. Give data.test_percent, or a "
-        f"{source.lacks.removeprefix('no ')}"
+        f"no held-out split: {percent:g}% of {unit}, {part.sum():,} pictures, are held out"
+        f"{', in whole groups' if groups else ''}. data.test_percent sets the share"
     )
     return splits | {"train": train[part == 0], "test": train[part == 1]}, (text,)
 

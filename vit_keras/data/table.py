@@ -105,7 +105,6 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
         known,
         splits[rows],
         groups=_texts(groups[i] for i in rows) if groups else None,
-        lacks="no row of the test split" if split_column else "no split column",
         notes=tuple(table.notes),
     )
     if known.kind == "boxes":
