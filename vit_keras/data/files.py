@@ -13,7 +13,7 @@ from vit_keras.config import DataConfig
 from vit_keras.data.boxes import holds_boxes, read_boxes, with_boxes
 from vit_keras.data.dataset import SPLITS, Source, as_labels, split_name
 from vit_keras.data.held_out import path_hash
-from vit_keras.data.labels import LABEL_KINDS, Labels, no_labels
+from vit_keras.data.labels import Labels, no_labels
 from vit_keras.data.masks import find_masks, holds_masks, with_masks
 from vit_keras.data.picture_files import SUFFIXES, read_file
 from vit_keras.data.picture_paths import expand_argument, is_folder, is_junk, is_picture, walk_once
@@ -102,9 +102,9 @@ def load(path: str, config: DataConfig, task: str, labeled: bool) -> Source:
     if task == "boxes" or (task == "auto" and holds_boxes(path)):
         return _with_boxes(path)
     layout = read_layout(path, trains="train" in config.train_split)
-    few = len(layout.classes) < LABEL_KINDS["classes"].least
     roots = layout.roots.items()
-    if config.label_pattern or (not labeled and (layout.problems or layout.loose or few)):
+    is_plain = layout.problems or layout.loose or len(layout.classes) < 2
+    if config.label_pattern or (not labeled and is_plain):
         # Held-out folders may lie below the training pictures; each picture is in one split.
         split_of = {file: split for split, root in roots for file in expand_argument(root)}
         (files, splits), pattern = _in_order(path, split_of.items()), config.label_pattern

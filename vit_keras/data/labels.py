@@ -76,7 +76,6 @@ class LabelKind(NamedTuple):
         target: Maps one picture's label to a model's target, given a `Task` and K: `(K,)` float32,
             `(H, W)` int32 for a mask, or `(M, 5)` float32 for boxes.
         texts: Returns texts for the parts of one picture's label, given the names of the outputs.
-        least: The smallest number of outputs.
     """
 
     counts: Callable[..., np.ndarray] = lambda labels, outputs: np.nansum(labels, 0).astype(int)
@@ -84,7 +83,6 @@ class LabelKind(NamedTuple):
     members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] = _rarer_values
     target: Callable[[np.ndarray, Task, int], np.ndarray] = lambda label, task, outputs: label
     texts: Callable[[np.ndarray, Sequence[str]], list[str]] = _name_labels
-    least: int = 1
 
 
 LABEL_KINDS = {
@@ -94,7 +92,6 @@ LABEL_KINDS = {
         members=lambda labels: (np.arange(len(labels)), labels),
         target=_one_hot,
         texts=lambda label, names: [names[int(label)]],
-        least=2,
     ),
     "labels": LabelKind(),
     "numbers": LabelKind(
@@ -105,9 +102,7 @@ LABEL_KINDS = {
         texts=lambda label, names: [f"{n} {x:.4g}" for n, x in zip(names, label) if x == x],
     ),
     "masks": LabelKind(
-        target=lambda label, task, outputs: label.astype("int32"),
-        texts=_name_masks,
-        least=2,
+        target=lambda label, task, outputs: label.astype("int32"), texts=_name_masks
     ),
     "boxes": LabelKind(target=_learned_boxes, texts=_name_boxes),
 }

@@ -18,12 +18,13 @@ from vit_keras.data import files, shards, table, tfds
 from vit_keras.data.dataset import Dataset, Source, as_labels, count_classes, in_sequence
 from vit_keras.data.depth import LEAST_OF_16, as_array
 from vit_keras.data.held_out import open_source
-from vit_keras.data.labels import LABEL_KINDS, Labels
+from vit_keras.data.labels import Labels
 from vit_keras.data.picture_files import SUFFIXES, type_in_header
 from vit_keras.support import extras
 from vit_keras.support.checks import differences, read_json, short, with_checksums
 from vit_keras.support.files import sha256, write_text
 from vit_keras.support.machine import read_ahead
+from vit_keras.support.tasks import KINDS
 
 
 def _digits(*_: Any) -> Source:
@@ -129,7 +130,7 @@ def load(
             f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
             "folders and tables, numbers from tables, masks and boxes from their files or columns"
         )
-    least = LABEL_KINDS[dataset.kind].least
+    least = 2 if KINDS[dataset.kind].output == "softmax" else 1
     if (labeled or dataset.class_names) and len(dataset.class_names) < least:
         raise ValueError(
             f"A data set of {dataset.kind} needs {least} or more names. Received: {name!r} with "
