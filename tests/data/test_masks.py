@@ -82,6 +82,9 @@ def test_a_table_names_pictures_and_masks(tmp_path):
     assert any("6 of 6 files have other names than in the table" in n for n in dataset.notes)
     assert dataset.kind == "masks" and len(dataset.split("train")) == 5
     np.testing.assert_array_equal(masks_of(dataset.split("test"))["p04.png"], masks["p04"])
+    held_out = [row.replace(",train", ",test") for row in rows]  # to judge a model on
+    (tmp_path / "held_out.csv").write_text("\n".join(["path,mask,split", *held_out]))
+    assert data.load(f"table:{tmp_path / 'held_out.csv'}", 3).class_names == dataset.class_names
     (tmp_path / "masks" / "p00.png").unlink()
     with pytest.raises(ValueError, match=r"must name one file.*where 1 name none.*p00': \[\]"):
         data.load(f"table:{tmp_path / 'pairs.csv'}", 3)

@@ -180,7 +180,8 @@ def _read(path, read):
 def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConfig) -> Source:
     """Adds each picture's mask, a path relative to the root, and the meaning of its pixels."""
     places = [os.path.join(root, mask) for mask in masks]
-    names, read = mask_code(root, [places[i] for i in source.splits.get("train", ())], config)
+    first = next(iter(source.splits.values()))  # train, unless all pictures are held out
+    names, read = mask_code(root, [places[i] for i in first], config)
     pictures: Any = source.files
 
     def label_of(index, sides):
