@@ -42,7 +42,7 @@ def test_shards_without_labels_are_for_runs_without(tmp_path):
     dataset = load(tmp_path, labeled=False, test_percent=0)
     assert dataset.class_names == () and grays(dataset.split("train")) == [0, 1, 2, 3]
     for members, message in (
-        ({"a.png": png(1)}, r"must have a class. Received: 1 without one.*a.tar record 0. Name"),
+        ({"a.png": png(1)}, r"must have a class. Received: .* 1 without one.*a.tar record 0. Name"),
         ({"a.png": png(1), "a.json": b'{"label": [1, 2]}'}, "must have a class"),
         ({"a.v2.png": png(1), "a.cls": b"1"}, "contain pictures.*none"),
     ):

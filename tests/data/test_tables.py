@@ -168,7 +168,7 @@ def test_the_task_that_was_guessed_is_said(tmp_path, case):
 BROKEN = {
     "no files": ("path,label\n" + "".join(f"gone{i}.png,{i % 2}\n" for i in range(7)) + "{0},1\n", {}, r"where 7 name none or several, such as {'gone0.png': \[\], .*'gone4.png': \[\]}. Paths are relative to"),
     "no labels": ("path,x,y\n{0},0,1\n{1},1,0\n", {}, r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in"),
-    "a label is missing": ("path,label\n{0},a\n{1},\n", {}, r"must have a class. Received: 1 without one, such as .*/07.png. Fill in"),
+    "a label is missing": ("path,label\n{0},a\n{1},\n", {}, r"must have a class. Received: 'table:.*csv' with 1 without one, such as .*/07.png. Name"),
     "a split is missing": ("path,label,Split\n{0},a,train\n{1},b,\n", {}, "needs a value in 'Split'. Received: 1 without one, such as row 2"),
     "a class to test alone": ("path,label,split\n{0},a,train\n{1},b,test\n", {}, r"must have training images. Received: .*without any for \['b'\]. Add"),
     "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(unexpected end of data\).*close its quotes"),
@@ -257,7 +257,7 @@ def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
 
 
 LISTS = r"each once. Received: \[.*\] in row 1 of the column 'lab"
-NAN = "must have a class. Received: 1 without one, such as .*/2.png"
+NAN = "must have a class. Received: .* with 1 without one, such as .*/2.png"
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,9 @@ def open_source(source: Source, channels: int, config: DataConfig, labeled: bool
         without = np.concatenate([i[unknown[i]] for i in splits.values()])
         if is_class and len(without) and not config.unknown:
             raise ValueError(
-                f"Every picture must have a class. Received: {len(without)} without one, such as "
-                f"{source.name_of(int(without[0]))}. Fill in the class, name another column in "
-                "data.label_columns, or train without labels"
+                f"Every picture must have a class. Received: {source.name!r} with {len(without)} "
+                f"without one, such as {source.name_of(int(without[0]))}. Name the column of the "
+                "classes in data.label_columns, fill it in, or train without labels"
             )
         if is_class:
             splits = {k: i[~unknown[i]] for k, i in splits.items()}
