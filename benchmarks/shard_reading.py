@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import memory
 from benchmarks.input_pipeline import BATCH, compare, images_per_second, ours, write_images
 
-FORMATS = ("tar", "tfrecord", "array_record", "parquet")
+FORMATS = ("tar", "tfrecord", "parquet")
 SHARDS, CLASSES = 1000, 1000
 LAG = 0.05  # seconds before each answer of the server
 ROWS, ROW_BYTES, READS = 6400, 50_000, 500  # of Parquet

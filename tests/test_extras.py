@@ -43,7 +43,7 @@ def test_each_module_comes_with_its_extra():
         lines = project["optional-dependencies"][extra]
         names = {Requirement(line).name.replace("_", "-") for line in lines}
         name = extras.DISTRIBUTIONS.get(module, module).replace("_", "-")
-        assert name in names or module in ("scipy", "array_record"), module  # others bring these
+        assert name in names or module == "scipy", module  # scikit-learn brings it
 
 
 def test_the_packages_without_a_build_are_those_with_a_marker():

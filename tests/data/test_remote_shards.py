@@ -71,11 +71,10 @@ def test_batches_are_those_of_the_disk(server, packed, shard_cache, kind, cache_
     assert len(copies_in(shard_cache)) == (1 if cache_gb else 0)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "array_record"])
-def test_what_must_be_copied_needs_room(server, kind):
-    message = rf"{kind}' must be copied .* leaves no room for its \d+ bytes. Raise it, or pack"
+def test_what_must_be_copied_needs_room(server):
+    message = r"parquet' must be copied .* leaves no room for its \d+ bytes. Raise it, or pack"
     with pytest.raises(ValueError, match=message):
-        load(f"{server.url}/{kind}", shard_cache_gb=0, test_percent=0)
+        load(f"{server.url}/parquet", shard_cache_gb=0, test_percent=0)
 
 
 def test_patterns_name_shards_on_servers(server, tmp_path):

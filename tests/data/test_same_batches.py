@@ -76,21 +76,18 @@ def write_hf(root, encoded):
     return f"hf:{root}"
 
 
-def write_tfds(form):
-    def write(root, encoded):
-        from tests.data.test_tfds import prepare
+def write_tfds(root, encoded):
+    from tests.data.test_tfds import prepare
 
-        prepare(root, form, {"train": [(io.BytesIO(content), k) for content, k in encoded]})
-        return f"tfds:tiny_pictures/{root}"
-
-    return write
+    prepare(root, {"train": [(io.BytesIO(content), k) for content, k in encoded]})
+    return f"tfds:tiny_pictures/{root}"
 
 
 SOURCES = {
     "table": write_table,
-    **{kind: write_shards(kind) for kind in ("tar", "parquet", "tfrecord", "array_record")},
+    **{kind: write_shards(kind) for kind in ("tar", "parquet", "tfrecord")},
     "hf": write_hf,
-    **{f"tfds {form}": write_tfds(form) for form in ("tfrecord", "array_record")},
+    "tfds": write_tfds,
 }
 
 

@@ -51,21 +51,18 @@ def grays_of(levels):
 GRAYS = {"train": grays_of(range(17)), "validation": grays_of(range(100, 104))}
 
 
-def prepare(folder, form, content=GRAYS, **options):
+def prepare(folder, content=GRAYS, **options):
     TinyPictures.content = {
         split: [{"id": f"{i}", "image": x, "label": label} for i, (x, label) in enumerate(rows)]
         for split, rows in content.items()
     }
-    builder = TinyPictures(data_dir=folder, file_format=form)
+    builder = TinyPictures(data_dir=folder)
     builder.download_and_prepare(**options)
     return builder
 
 
-@pytest.mark.parametrize("form", ["tfrecord", "array_record"])
-def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(
-    tmp_path, form, monkeypatch
-):
-    prepare(tmp_path, form, GRAYS | {"test": [(picture, -1) for picture, _ in GRAYS["train"]]})
+def test_files_that_lack_records_are_refused_and_records_may_lack_a_class(tmp_path, monkeypatch):
+    prepare(tmp_path, GRAYS | {"test": [(picture, -1) for picture, _ in GRAYS["train"]]})
     config = DataConfig(data_dir=str(tmp_path))
     dataset = data.load("tfds:tiny_pictures:1.0.0", 1, config)
     assert dataset.class_names == tuple(CLASSES) and [*dataset.splits] == ["train", "validation"]

@@ -208,8 +208,8 @@ class Dsprites(Tiny):
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("tfds"))
-    for builder, form in ((Kitti, "tfrecord"), (Dsprites, "array_record")):
-        builder(data_dir=folder, file_format=form).download_and_prepare()
+    for builder in (Kitti, Dsprites):
+        builder(data_dir=folder).download_and_prepare()
     return folder
 
 

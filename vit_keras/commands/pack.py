@@ -1,8 +1,8 @@
-"""Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.
+"""Pack a data set into shards: tar, Parquet or TFRecord files.
 
 examples:
   vit-keras pack folder:photos --out shards
-  vit-keras pack folder:imagenet --out shards --format array_record --image_size 256
+  vit-keras pack folder:imagenet --out shards --format tfrecord --image_size 256
   vit-keras pack tfds:cifar10 --out cifar --shard_mb 64
 """
 

@@ -51,7 +51,7 @@ SOURCES: dict[str, tuple[str, Callable[[str, DataConfig, str, bool], Source]]] =
     "tfds": ("NAME", tfds.load),
     "vtab": ("TASK", tfds.load_vtab),
 }
-_SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
+_SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?)\S*", re.IGNORECASE)
 # Possible meanings of a name without a prefix; the first match wins.
 LIKELY: dict[str, Callable[[str], Any]] = {
     "shards": lambda name: _SHARD.fullmatch(name) or os.path.isfile(f"{name}/shards.json"),

@@ -17,7 +17,7 @@ from vit_keras.data.dataset import Dataset, Source, Split
 from vit_keras.data.depth import as_array
 from vit_keras.data.picture_files import decode
 from vit_keras.data.shards import Shard, Shards, shard_source, size_and_stamp
-from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.shards.formats import FORMATS, scan_tfrecord
 from vit_keras.support import extras
 from vit_keras.support.checks import check_choice
 
@@ -63,7 +63,7 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
     task, library = TASKS[vtab] if vtab else None, extras.require("tensorflow_datasets")
     info, label = _prepared(name, config).info, task and task.label
     kind = info.file_format.value
-    check_choice(kind, ("array_record", "tfrecord"), f"file_format of tfds:{name}")
+    check_choice(kind, ("tfrecord",), f"file_format of tfds:{name}")
     preferred = info.supervised_keys or ("image", "label")
     keys = [*(key for key in preferred if key in info.features), *info.features]
     of_kind = lambda kind: [key for key in keys if type(info.features[key]) is kind]
@@ -89,9 +89,8 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
         if of.num_examples
     }
     names = map(str, range(task.num_classes)) if task and label else info.features[key].names
-    form: Any = FORMATS[kind]
-    scan, reader = (functools.partial(f, parse=parse) for f in (form.scan, form.reader))
-    shards = Shards(files, form._replace(scan=scan, reader=reader), tuple(names))
+    form = FORMATS[kind]._replace(scan=functools.partial(scan_tfrecord, parse=parse))
+    shards = Shards(files, form, tuple(names))
     return shard_source(f"tfds:{name}", shards, f"{name} for {vtab}", config)
 
 

@@ -21,7 +21,7 @@ MODULES = {
     "search": "usearch",
     "shards": "aiohttp",
     "hf": "datasets",
-    "tfds": "array_record google_crc32c tensorflow_datasets",
+    "tfds": "google_crc32c tensorflow_datasets",
     "runtimes": "ai_edge_litert onnxruntime",
     "text": "tokenizers",
     "hub": "huggingface_hub kagglehub",

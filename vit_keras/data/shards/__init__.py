@@ -206,8 +206,8 @@ def _form(pattern, paths) -> ShardFormat:
     kinds = {format_of(path): os.path.basename(path) for path in paths}
     if len(kinds) != 1 or None in kinds:
         raise ValueError(
-            "Shards must be files of one format, with the suffix .tar, .parquet, .tfrecord or "
-            f".array_record. Received: {pattern!r} with {', '.join(kinds.values()) or 'no files'}. "
+            "Shards must be files of one format, with the suffix .tar, .parquet or .tfrecord. "
+            f"Received: {pattern!r} with {', '.join(kinds.values()) or 'no files'}. "
             "Unpack compressed files; name files of one format, such as shards:FOLDER/*.tar"
         )
     return FORMATS[str(*kinds)]
@@ -345,7 +345,7 @@ def shard_source(name: str, shards: Shards, column: str | None, config: DataConf
     return Source(
         name,
         Labels("classes", names, labels),
-        lambda number: read(number, int(of(number)), *table[number].item()[:2]),
+        lambda number: read(int(of(number)), *table[number].item()[:2]),
         {key: np.arange(*edge) for key, edge in zip(shards.splits, itertools.pairwise(edges))},
         name_of=lambda i: f"{flat[of(i)].path} record {i - int(starts[of(i)])}",
         files=lambda numbers: [_name_and_path(flat[k]) for k in np.unique(of(numbers))],
@@ -383,7 +383,7 @@ def pack_shards(
     Args:
         dataset: A data set of classes, or without labels.
         folder: A new folder, which appears once it is complete.
-        format: "tar", "parquet", "tfrecord", or "array_record".
+        format: "tar", "parquet", or "tfrecord".
         image_size: The shorter side in pixels to which larger pictures are reduced; they become
             JPEG of quality 95. None copies all pictures.
         shard_mb: The size in 10^6 bytes at which a shard ends.

@@ -8,6 +8,7 @@ import functools
 import io
 import itertools
 import json
+import operator
 import os
 import re
 import struct
@@ -37,7 +38,6 @@ IMAGES = (IMAGE, "image/encoded")  # in TensorFlow Datasets and in TensorFlow's 
 LABELS = (LABEL, "image/class/label")
 HEADER, FOOTER = 12, 4  # bytes: a record's length and its checksum; the record's checksum
 CHECKSUM_MASK = 0xA282EAD8  # for TFRecord: added to a CRC-32C rotated by 15 bits
-READ_AT_ONCE = 64
 
 # Parquet
 NOTE = b"huggingface"  # the key of the schema's metadata with the class names
@@ -46,13 +46,13 @@ ROWS_IN_GROUP = 16  # of written files; rows of a group are read together
 KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
 
-# A picture in a shard: its first byte and its number of bytes, or the number of its record and 0;
+# A picture in a shard: its first byte and its number of bytes, or the number of its row and 0;
 # then the number or the name of its class, which the index checks, or None.
 Record = tuple[int, int, int | str | None]
 # Adds a picture to a shard, given its name with the suffix.
 Write = Callable[[str, bytes, int | None], object]
-# Takes a record's number in all files, its file's number, its offset and its length.
-Reader = Callable[[int, int, int, int], bytes]
+# Takes a file's number, and the offset and the length of a record.
+Reader = Callable[[int, int, int], bytes]
 # Yields the records of a file, given the column of the labels.
 Scan = Callable[[str, str | None], Iterator[Record]]
 # Returns the picture and the class in an example, given its number and the column.
@@ -169,28 +169,6 @@ def example_class() -> Any:
     return extras.require("tensorflow_datasets.proto").tf_example_pb2.Example
 
 
-def scan_array_record(
-    path: str, column: str | None, parse: Parse = parse_example
-) -> Iterator[Record]:
-    """Yields the number and the label of each record of an ArrayRecord file."""
-    source = _array_records([path])
-    for start in range(0, len(source), READ_AT_ONCE):
-        numbers = range(start, min(start + READ_AT_ONCE, len(source)))
-        for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
-            yield number, 0, parse(number, record, column)[1]
-
-
-def array_record_reader(files: ShardFiles, parse: Parse = parse_example) -> Reader:
-    """Returns a function that reads a picture by its number across all files."""
-    source = _array_records([files.path(number) for number in range(len(files.shards))])
-    return lambda number, shard, offset, length: parse(offset, source[number], "")[0]
-
-
-def _array_records(paths):
-    module = extras.require("array_record.python.array_record_data_source")
-    return module.ArrayRecordDataSource(paths)
-
-
 def parquet() -> Any:
     """Returns PyArrow's module for Parquet files."""
     return extras.require("pyarrow.parquet")
@@ -266,7 +244,7 @@ def parquet_reader(files: ShardFiles) -> Reader:
                 return None
         return kept
 
-    def read(number, shard, offset, length):
+    def read(shard, offset, length):
         starts = footer(shard)[2]
         group = int(np.searchsorted(starts, offset, side="right")) - 1
         row, kept = offset - int(starts[group]), small(shard, group)
@@ -338,35 +316,22 @@ def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
             flush()
 
 
-def _example(picture, label) -> bytes:
-    """Returns `tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
-    example = example_class()()
-    example.features.feature[IMAGE].bytes_list.value.append(picture)
-    if label is not None:
-        example.features.feature[LABEL].int64_list.value.append(label)
-    return example.SerializeToString(deterministic=True)
-
-
 @contextlib.contextmanager
 def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes examples as records with checksums. Equal pictures give equal bytes."""
+    """Writes examples as TensorFlow Datasets does. Equal pictures give equal bytes."""
+    new_example = example_class()
     with open(path, "wb") as file:
 
         def write(name, picture, label):
-            record = _example(picture, label)
+            example = new_example()
+            example.features.feature[IMAGE].bytes_list.value.append(picture)
+            if label is not None:
+                example.features.feature[LABEL].int64_list.value.append(label)
+            record = example.SerializeToString(deterministic=True)
             length = struct.pack("<Q", len(record))
             file.write(length + checksum(length) + record + checksum(record))
 
         yield write
-
-
-@contextlib.contextmanager
-def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
-    """Writes examples as records, each of which can be read alone."""
-    module = extras.require("array_record.python.array_record_module")
-    file = module.ArrayRecordWriter(path, "group_size:1")
-    yield lambda name, picture, label: file.write(_example(picture, label))
-    file.close()
 
 
 class ShardFormat(NamedTuple):
@@ -375,34 +340,26 @@ class ShardFormat(NamedTuple):
     Attributes:
         names: Matches the names of such files.
         scan: Takes a file and the column of the labels, and yields its records.
-        reader: Takes the files of a data set, and returns a function that reads their pictures.
         writer: Opens a new file, given its path and the names of the classes, and yields a function
             that adds a picture, given its name with the suffix, its bytes, and its class if any.
+        reader: Takes the files of a data set, and returns a function that reads their pictures.
         class_names: Takes the files and the column, and returns the class names stored in them.
     """
 
     names: str
     scan: Scan
-    reader: Callable[[ShardFiles], Reader]
     writer: Callable[[str, Sequence[str]], contextlib.AbstractContextManager[Write]]
+    reader: Callable[[ShardFiles], Reader] = operator.attrgetter("read")  # ranges of bytes
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
 
 
-def ranges(files: ShardFiles, parse: Parse = parse_example) -> Reader:
-    """Returns a function that reads a picture, which is a range of a shard's bytes."""
-    return lambda number, shard, offset, length: files.read(shard, offset, length)
-
-
-NUMBERED = r"(-\d+-of-\d+)?$"  # TensorFlow Datasets puts file numbers after the suffix
 FORMATS = {
-    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, tar_writer),
+    "tar": ShardFormat(r"\.tar$", scan_tar, tar_writer),
     "parquet": ShardFormat(
-        r"\.parquet$", scan_parquet, parquet_reader, parquet_writer, parquet_class_names
+        r"\.parquet$", scan_parquet, parquet_writer, parquet_reader, parquet_class_names
     ),
-    "tfrecord": ShardFormat(rf"\.tfrecords?{NUMBERED}", scan_tfrecord, ranges, tfrecord_writer),
-    "array_record": ShardFormat(
-        rf"\.array_?record{NUMBERED}", scan_array_record, array_record_reader, array_record_writer
-    ),
+    # TensorFlow Datasets puts file numbers after the suffix.
+    "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, tfrecord_writer),
 }
 
 
