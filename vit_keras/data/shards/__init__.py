@@ -213,7 +213,7 @@ def _form(pattern, paths) -> ShardFormat:
     return FORMATS[str(*kinds)]
 
 
-VERSION = 5  # of the index file, and of how shards are read
+VERSION = 6  # of the index file, and of how shards are read
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 
 

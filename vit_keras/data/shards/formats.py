@@ -16,8 +16,6 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from vit_keras.data.picture_files import SUFFIXES
 from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.shard_files import ShardFiles
@@ -46,12 +44,12 @@ ROWS_IN_GROUP = 16  # of written files; rows of a group are read together
 KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
 
-# A picture in a shard: its first byte and its number of bytes, or the number of its row and 0;
-# then the number or the name of its class, which the index checks, or None.
+# A picture in a shard: its first byte and its number of bytes, or its group of rows and its row
+# in the group; then the number or the name of its class, which the index checks, or None.
 Record = tuple[int, int, int | str | None]
 # Adds a picture to a shard, given its name with the suffix.
 Write = Callable[[str, bytes, int | None], object]
-# Takes a file's number, and the offset and the length of a record.
+# Takes a file's number, and the first two numbers of a record.
 Reader = Callable[[int, int, int], bytes]
 # Yields the records of a file, given the column of the labels.
 Scan = Callable[[str, str | None], Iterator[Record]]
@@ -175,24 +173,25 @@ def parquet() -> Any:
 
 
 def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
-    """Yields the number and the label of each row of a Parquet file in Hugging Face's layout."""
+    """Yields the place and the label of each row of a Parquet file in Hugging Face's layout."""
     with parquet().ParquetFile(path) as file:
-        rows = sum(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
-        size, names = os.path.getsize(path), file.schema_arrow.names
+        groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        rows, size, names = sum(groups), os.path.getsize(path), file.schema_arrow.names
         _picture_column(file.schema_arrow)
         if rows > size:
             raise ValueError(f"it cannot hold {rows} pictures in {size} bytes")
         if column and column not in names:
             raise ValueError(f"it has no column {column!r}, only {', '.join(names)}")
         column = column or (LABEL if LABEL in names else None)
+    places = ((group, row) for group, count in enumerate(groups) for row in range(count))
     if column is None:
-        yield from ((row, 0, None) for row in range(rows))
+        yield from ((*place, None) for place in places)
         return
     with parquet().ParquetFile(path, read_dictionary=[column]) as file:
         batches = file.iter_batches(ROWS_AT_ONCE, columns=[column], use_threads=False)
         labels = (label for batch in batches for label in _parquet_labels(batch.column(0)))
-        for row, label in zip(range(rows), labels, strict=True):
-            yield row, 0, label
+        for place, label in zip(places, labels, strict=True):
+            yield *place, label
 
 
 def _parquet_labels(column) -> list:
@@ -223,12 +222,11 @@ def parquet_reader(files: ShardFiles) -> Reader:
     @functools.lru_cache(KEPT_FOOTERS)
     def footer(shard):
         metadata = parquet().read_metadata(files.path(shard))
-        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        return metadata, _picture_column(metadata.schema.to_arrow_schema()), np.cumsum([0, *sizes])
+        return metadata, _picture_column(metadata.schema.to_arrow_schema())
 
     def pictures(shard, group):
         """Yields the pictures of a group one by one: a few bytes may stand for many pictures."""
-        metadata, column, _ = footer(shard)
+        metadata, column = footer(shard)
         with parquet().ParquetFile(files.path(shard), metadata=metadata) as file:
             for batch in file.iter_batches(1, [group], [column], use_threads=False):
                 picture = batch.column(0)[0].as_py()
@@ -244,10 +242,8 @@ def parquet_reader(files: ShardFiles) -> Reader:
                 return None
         return kept
 
-    def read(shard, offset, length):
-        starts = footer(shard)[2]
-        group = int(np.searchsorted(starts, offset, side="right")) - 1
-        row, kept = offset - int(starts[group]), small(shard, group)
+    def read(shard, group, row):
+        kept = small(shard, group)
         picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
             raise ValueError("its row holds at most the picture's path, not its bytes")
