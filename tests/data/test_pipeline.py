@@ -106,7 +106,7 @@ def train_batches(dataset, start_step=0, crop="resize"):
 
 @once
 @pytest.mark.parametrize("crop", ["resize", "inception"])
-def test_the_next_readable_image_stands_in(root, tmp_path, crop):
+def test_the_next_readable_image_stands_in(root, crop):
     dataset = loaded(root, "skip")
     split = dataset.split("train")
     names = [split.name(i) for i in range(12)]
@@ -116,16 +116,10 @@ def test_the_next_readable_image_stands_in(root, tmp_path, crop):
         image, label = split.example(i)
         np.testing.assert_array_equal(image, data.read_image(names[there], 3))
         assert label == split.labels[there]
-    log = tmp_path / "unreadable.txt"
     dataset = loaded(root, "skip")
-    dataset.unreadable.record_in(log)
     whole = list(train_batches(dataset, crop=crop))
-    assert dataset.unreadable.names == set(bad) == set(log.read_text().splitlines())
-    assert len(log.read_text().splitlines()) == 2  # once each, though seen in every epoch
     assert dataset.unreadable.report() == f"2 unreadable images replaced: {', '.join(bad)}"
     resumed = loaded(root, "skip")
-    resumed.unreadable.record_in(log)
-    assert resumed.unreadable.report() == dataset.unreadable.report()
     for (images, labels), again in zip(whole[5:], train_batches(resumed, 5, crop), strict=True):
         np.testing.assert_array_equal(images, again[0])
         np.testing.assert_array_equal(labels, again[1])

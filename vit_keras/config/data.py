@@ -37,8 +37,8 @@ class DataConfig(Section, name="data"):
         unknown: cells of a table that mean unknown, such as -1, as a list or separated by commas
         mask_values: level of each class in masks, such as 0,255, as a list or separated by commas
         mask_colors: color of each class in masks, such as '#000000,#ff0000', in the same form
-        on_corrupt: stop the run at an unreadable image, or skip it; the run counts and names the
-            skipped images at the end
+        on_corrupt: stop the run at an unreadable image, or skip it; at its end, the run counts and
+            names the images that it skipped
         workers: threads that read and augment the pictures; null for one per core
         levels: level of white, to which pictures of other depths are scaled: 255, 4095, 65535, or
             float for unchanged values in 0..1; auto to follow the whole data set: float if any

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -14,7 +13,6 @@ import numpy as np
 from vit_keras.data.cropping import Picture, as_array, sides_of
 from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.picture_files import decode, unreadable_message
-from vit_keras.support.files import read_text
 
 
 class UnreadableImageError(ValueError):
@@ -40,16 +38,7 @@ class UnreadableImages:
     def __init__(self, stop: bool = True):
         self.stop = stop
         self.names: set[str] = set()
-        self.file: pathlib.Path | None = None
         self.error: UnreadableImageError | None = None
-
-    def record_in(self, file: pathlib.Path) -> None:
-        """Reads the names in `file`, to which `add` then appends every new one."""
-        self.file = file
-        if file.is_file():
-            remedy = "Delete it; the run then counts its unreadable images anew"
-            lines = read_text(file, remedy).splitlines()
-            self.names |= {json.loads(line) if line.startswith('"') else line for line in lines}
 
     def add(self, name: str, reason: str) -> None:
         """Adds a picture that cannot be read.
@@ -59,11 +48,7 @@ class UnreadableImages:
         """
         if self.stop:
             self.fail(f"{reason}. Repair or remove it, or set data.on_corrupt to skip")
-        if name not in self.names:
-            self.names.add(name)
-            if self.file is not None:
-                with open(self.file, "a", encoding="utf-8") as file:
-                    file.write(f"{one_line(name)}\n")
+        self.names.add(name)
 
     def fail(self, message: str) -> NoReturn:
         """Raises an `UnreadableImageError` and keeps it for `reading`."""
@@ -86,13 +71,8 @@ class UnreadableImages:
 
     def report(self) -> str:
         """Returns a line that counts and names the pictures."""
-        names = ", ".join(map(one_line, sorted(self.names)))
-        return f"{len(self.names)} unreadable images replaced: {names}"
-
-
-def one_line(name: str) -> str:
-    """Returns a name, as a JSON string if it has line breaks or bytes that are not text."""
-    return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
+        printed = [name if name.isprintable() else json.dumps(name) for name in sorted(self.names)]
+        return f"{len(printed)} unreadable images replaced: {', '.join(printed)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,6 @@ def train_run(config: Config) -> dict[str, Any] | None:
                 backends.use(run.environment.get("kernels", {}))
                 data.check_unchanged(dataset, run.folder)
                 run_model.check_teacher(config.distill, run.folder)
-            dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
             size, numerics = encoder.input_shape[1:3], encoder.preprocessing
             feed = data.Feed(dataset, config, size, numerics, topology.shard, described[1])
