@@ -218,22 +218,20 @@ class Split:
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `example` does, but returns the image as `cropping` describes it."""
-        names = self.unreadable.names
-        while True:
+        for step in range(len(self)):
+            place = (index + step) % len(self) if step else index
             try:
-                return self.decoded(index)
+                return self.decoded(place)
             except (ImportError, MemoryError):
                 raise
             except UnreachableError as error:  # no other picture may replace it
                 self.unreadable.fail(str(error))
             except Exception as error:  # file libraries raise their own errors
-                self.unreadable.add(self.name(index), self.fault(index, error))
-            if len(names) >= len(self) and all(self.name(i) in names for i in range(len(self))):
-                self.unreadable.fail(
-                    f"At least one image must be readable. Received: {len(self)} unreadable "
-                    f"images, such as {self.name(index)}"
-                )
-            index = (index + 1) % len(self)
+                self.unreadable.add(self.name(place), self.fault(place, error))
+        self.unreadable.fail(
+            f"At least one image must be readable. Received: {len(self)} unreadable images, such "
+            f"as {self.name(index)}"
+        )
 
     def replacement(self, index: int) -> int:
         """Returns the index of the picture that was read: the next one if one was unreadable."""
