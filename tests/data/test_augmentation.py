@@ -158,7 +158,7 @@ def mixed(count, size, config):
     first = np.tile(np.float32([1, 0]), count)[:, None, None, None]
     images = first * np.ones((*size, 1), "float32")
     targets = np.tile(np.eye(2, dtype="float32"), (count, 1))
-    images, targets = mix(images, targets, (generator(1, PAIR, i) for i in range(count)), config)
+    images, targets = mix((images, targets), (generator(1, PAIR, i) for i in range(count)), config)
     return images[::2], targets[::2, 0]
 
 
@@ -171,7 +171,7 @@ def test_neighbors_are_mixed_as_by_keras(rng, alphas):
     cut = np.isin(shares, (0, 1))
     weights = np.where(cut, 1, shares).min(axis=(1, 2, 3))  # 1 for what is cut
     generators = [generator(1, PAIR, i) for i in range(4)]
-    images, targets = mix(pictures.copy(), labels.copy(), generators, config)
+    images, targets = mix((pictures.copy(), labels.copy()), generators, config)
     inside = cut & (shares == 0)
     kept = 1 - inside.mean(axis=(1, 2, 3), dtype="float32")
     changes = [{"mix_weight": weights}, {"batch_masks": inside, "mix_weight": kept}]

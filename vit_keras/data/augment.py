@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -89,20 +88,20 @@ def mixes(config) -> bool:
 
 
 def mix(
-    images: np.ndarray, targets: np.ndarray, generators: Iterable[np.random.Generator], config
+    batch: tuple[np.ndarray, np.ndarray], generators: Iterable[np.random.Generator], config
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mixes neighboring images by MixUp or CutMix; if both are active, each pair draws one.
 
     Args:
-        images: `(B, H, W, C)` float32 with an even B; changed in place.
-        targets: One-hot labels, `(B, K)` float32; changed in place.
+        batch: Images `(B, H, W, C)` with an even B, and one-hot labels `(B, K)`, both float32;
+            changed in place.
         generators: One for each pair.
         config: An `AugmentConfig`.
 
     Returns:
         The mixed images and labels.
     """
-    pairs = (x.reshape(-1, 2, *x.shape[1:]) for x in (images, targets))
+    pairs = (x.reshape(-1, 2, *x.shape[1:]) for x in batch)
     for image, target, rng in zip(*pairs, generators, strict=True):
         mixup, cutmix = config.mixup_alpha, config.cutmix_alpha
         if mixup and not (cutmix and rng.random() < 0.5):
@@ -119,14 +118,14 @@ def mix(
             inside[...] = inside[::-1].copy()
             kept = 1 - np.float32(inside[0, ..., 0].size / image[0, ..., 0].size)
         target[...] = kept * target + (1 - kept) * target[::-1]
-    return images, targets
+    return batch
 
 
 class Augmentation:
-    """Augments each example of a batch, then the batch, as an `AugmentConfig` specifies.
+    """Augments each example of a batch as an `AugmentConfig` specifies; `mix` mixes the batch.
 
-    Every random number comes from the generator of an example or of its pair, so an example is
-    augmented to the same bits in any batch.
+    Every random number comes from the generator of an example, so an example is augmented to the
+    same bits in any batch.
 
     Args:
         config: An `AugmentConfig`.
@@ -182,10 +181,6 @@ class Augmentation:
         """Turns the pixels of `example` into the model's input: `image`, `(H, W, C)` float32."""
         image[...] = self.preprocessing.normalize(pixels)
         erase(image, rng, self.config.erasing)
-
-    def batch(self, made: tuple[Any, Any], generators: Iterable[np.random.Generator]):
-        """Mixes a batch of images `(B, H, W, C)` and targets, with a generator for each pair."""
-        return mix(*made, generators, self.config) if mixes(self.config) else made
 
     def _window(self, sides, label, rng):
         """Draws the sides to scale a picture to, and the part of the result to keep."""

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from vit_keras.config import AugmentConfig
-from vit_keras.data.augment import Augmentation, mixes
+from vit_keras.data.augment import Augmentation, mix, mixes
 from vit_keras.data.batches import EXAMPLE, HELD_OUT, PAIR, Batches, balanced, generator, shuffled
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.held_out import train_dev_test
@@ -77,9 +77,9 @@ def train_batches(
         start = (start_step + step) * batch + first
         numbers, pairs = range(start, start + count), range(start // 2, (start + count) // 2)
         made = batch_of([(index_of(n), (seed, EXAMPLE, n)) for n in numbers], each)
-        if masking:
+        if masking or not mixes(augment_config):
             return made
-        return change.batch(made, (generator(seed, PAIR, pair) for pair in pairs))
+        return mix(made, (generator(seed, PAIR, pair) for pair in pairs), augment_config)
 
     return Batches(make, total_steps - start_step, threads)
 
@@ -199,8 +199,7 @@ def _joiner(split, change: Augmentation, masking, task, num_classes: int | None)
         if isinstance(masking, Views):
             return stacked(inputs), stacked(targets), *weights
         images = np.empty((len(targets), *inputs[0][0].shape), "float32")
-        for _ in each(lambda i: change.finish(images[i], *inputs[i]), range(len(images))):
-            pass
+        list(each(lambda i: change.finish(images[i], *inputs[i]), range(len(images))))
         made = images, stacked(targets), *weights
         return masking.batch(*made) if masking else made
 

@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import math
+import operator
 import os
 import pathlib
 import re
@@ -362,7 +363,7 @@ MEGABYTE = 10**6
 AHEAD = 64  # pictures to read in advance
 QUALITY = 95  # of written JPEGs
 
-# A picture for a shard: the suffix of such files, the bytes, and its class if any.
+# A picture for a shard, as `formats.Write` takes it: the name, the bytes, and the class if any.
 Packed = tuple[str, bytes, int | None]
 
 
@@ -416,13 +417,13 @@ def pack_shards(
     with replacing_folder(folder) as partial:
         for name, split in dataset.splits.items():
             entries = manifest["splits"].setdefault(name, [])
-            pictures = _numbered(_pictures(split, bool(classes), image_size), shard_mb * MEGABYTE)
-            for shard, in_shard in itertools.groupby(pictures, key=lambda numbered: numbered[0]):
+            pictures = _in_shards(_pictures(split, bool(classes), image_size), shard_mb * MEGABYTE)
+            for shard, in_shard in itertools.groupby(pictures, key=operator.itemgetter(0)):
                 path = partial / f"{name}-{shard:05}.{format}"
                 count = 0
                 with FORMATS[format].writer(str(path), classes) as write:
-                    for _, number, (suffix, picture, label) in in_shard:
-                        write(f"{number:08}{suffix}", picture, label)
+                    for _, picture in in_shard:
+                        write(*picture)
                         count += 1
                         progress(1)
                 size, digest = path.stat().st_size, sha256(path)
@@ -432,15 +433,15 @@ def pack_shards(
     return manifest
 
 
-def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int, Packed]]:
-    """Yields the number of each picture's shard, the picture's number, and the picture."""
+def _in_shards(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, Packed]]:
+    """Yields the number of each picture's shard, and the picture."""
     shard, size = 0, 0
-    for number, packed in enumerate(pictures):
-        length = len(packed[1])
+    for picture in pictures:
+        length = len(picture[1])
         if size and size + length > most_bytes:
             shard, size = shard + 1, 0
         size += length
-        yield shard, number, packed
+        yield shard, picture
 
 
 def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
@@ -453,7 +454,7 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
             picture, suffix = _reduced(name, picture, suffix, image_size)
         if suffix not in picture_files.SUFFIXES:
             suffix = _suffix_of(picture)
-        return suffix, picture, int(split.labels[i]) if has_classes else None
+        return f"{i:08}{suffix}", picture, int(split.labels[i]) if has_classes else None
 
     return read_ahead(read, range(len(split)), AHEAD)
 
