@@ -31,7 +31,6 @@ POLICIES = {  # fields of `augment` by the name of a candidate
     "no policy": PLAIN,
     "RandAugment (2, 10)": RANDAUGMENT,
     "AutoAugment": {**PLAIN, "policy": "autoaugment"},
-    "TrivialAugment": {**PLAIN, "policy": "trivialaugment"},
     "ColorJitter 0.4": {**PLAIN, "color_jitter": 0.4},
     "RandAugment and erasing 0.25": {**RANDAUGMENT, "erasing": 0.25},
 }

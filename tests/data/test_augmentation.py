@@ -29,7 +29,7 @@ CHANGES = {
     "inception and flip": {"crop": "inception", "flip": True},
     "bit": {"crop": "bit"},
     "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
-    "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
+    "jitter and erasing": {"policy": "autoaugment", "color_jitter": 0.4, "erasing": 0.8},
     "balanced": {"crop": "bit"},
 }
 

@@ -13,9 +13,7 @@ from vit_keras.data.randaugment import (
     IMAGENET,
     OPERATIONS,
     RANDAUGMENT,
-    TRIVIALAUGMENT,
     autoaugment,
-    trivialaugment,
 )
 
 pytestmark = pytest.mark.once
@@ -107,19 +105,3 @@ def test_autoaugment_is_torchvisions_policy_for_imagenet(picture, number):
     for name, *amounts in autoaugment(drawn((choice, 0.1, 0.3, 0), (0, 0.1, 0.3, 0)), size):
         made = OPERATIONS[name](made, *amounts)
     np.testing.assert_array_equal(pixels(made), pixels(expected))
-
-
-@pytest.mark.parametrize("name", list(TRIVIALAUGMENT))
-def test_trivialaugment_is_torchvisions_wide_space(picture, name):
-    policy, size = v2.TrivialAugmentWide(fill=list(GRAY)), (picture.height, picture.width)
-    assert {torchvision_name(name) for name in TRIVIALAUGMENT} == set(policy._AUGMENTATION_SPACE)
-    choice = (list(TRIVIALAUGMENT).index(name) + 0.5) / len(TRIVIALAUGMENT)
-    for number in (1, 17, 30):
-        table = policy._AUGMENTATION_SPACE[torchvision_name(name)][0](31, *size)
-        magnitude = 0.0 if table is None else float(table[number])
-        sign = -1 if name.startswith("translate") else 1  # it maps pixels the other way
-        expected = torchvisions(policy, picture, torchvision_name(name), sign * magnitude)
-        row = drawn((choice, 0.1, (number + 0.5) / 31, 0))
-        ((made, *amounts),) = trivialaugment(row, size)
-        assert made == name
-        np.testing.assert_array_equal(pixels(OPERATIONS[name](picture, *amounts)), pixels(expected))

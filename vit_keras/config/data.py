@@ -108,7 +108,7 @@ class AugmentConfig(Section, name="augment"):
             object's IoU with the crop is at least a random number, as in SSD (objects)
         randaugment_layers: number of RandAugment operations per image; 0 for none
         randaugment_magnitude: strength of these operations, 0 to 30 as published
-        policy: AutoAugment's policy for ImageNet, or TrivialAugment, in place of RandAugment
+        policy: AutoAugment's policy for ImageNet, in place of RandAugment
         color_jitter: largest change in brightness, contrast, and saturation, as a fraction
         erasing: share of the images in which a random box is replaced with noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
@@ -123,7 +123,7 @@ class AugmentConfig(Section, name="augment"):
     crop: Literal["resize", "inception", "bit", "objects"] = "resize"
     randaugment_layers: Count = 0
     randaugment_magnitude: Annotated[float, Range(0, 30)] = 10.0
-    policy: Literal["none", "autoaugment", "trivialaugment"] = "none"
+    policy: Literal["none", "autoaugment"] = "none"
     color_jitter: NotNegative = 0.0
     erasing: Fraction = 0.0
     mixup_alpha: NotNegative = 0.0

@@ -1,4 +1,4 @@
-"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations and how they are chosen.
+"""RandAugment, AutoAugment and ColorJitter: operations and how they are chosen.
 
 The operations equal those of the published code (arXiv 1805.09501 and 1909.13719): Pillow's
 `ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. Areas that a map leaves empty
@@ -57,7 +57,6 @@ def _turn_hue(picture, circles):
 
 # Each maps a picture, which most of them need in RGB, and amounts of change to a new picture.
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "identity": lambda picture: picture,
     "auto_contrast": _image_ops("autocontrast"),
     "equalize": _image_ops("equalize"),
     "invert": _image_ops("invert"),
@@ -118,27 +117,21 @@ RANDAUGMENT: dict[str, Amounts] = {
 }
 
 
-def _strongest(*, shear, degrees, change, bits) -> dict[str, Amounts]:
-    """Makes a table in which level 0 changes nothing and level 1 reaches these amounts."""
-    factors = lambda level, sign, size: (1 + change * level * sign,)
-    return {
-        "identity": _nothing,
-        **dict.fromkeys(("shear_x", "shear_y"), _signed(shear)),
-        "rotate": _signed(degrees),
-        **dict.fromkeys(("brightness", "color", "contrast", "sharpness"), factors),
-        "posterize": lambda level, sign, size: (round(8 - bits * level),),
-        "solarize": lambda level, sign, size: (255 * (1 - level),),
-        **dict.fromkeys(("auto_contrast", "equalize"), _nothing),
-    }
+def _factor_around_1(level, sign, size):
+    return (1 + 0.9 * level * sign,)
 
 
-TRIVIALAUGMENT = _strongest(shear=0.99, degrees=135.0, change=0.99, bits=6) | dict.fromkeys(
-    ("translate_x", "translate_y"), lambda level, sign, size: (int(32 * level) * sign,)
-)
-AUTOAUGMENT = {**_strongest(shear=0.3, degrees=30.0, change=0.9, bits=4), "invert": _nothing}
+# Level 0 changes nothing, and level 1 is AutoAugment's level 9.
+AUTOAUGMENT: dict[str, Amounts] = {
+    **dict.fromkeys(("auto_contrast", "equalize", "invert"), _nothing),
+    "rotate": _signed(30.0),
+    "posterize": lambda level, sign, size: (round(8 - 4 * level),),
+    "solarize": lambda level, sign, size: (255 * (1 - level),),
+    **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), _factor_around_1),
+    **dict.fromkeys(("shear_x", "shear_y"), _signed(0.3)),
+}
 
-# AutoAugment's policy for ImageNet: operations with their probabilities and levels. Level 9 has the
-# strongest amounts.
+# AutoAugment's policy for ImageNet: operations with their probabilities and levels.
 IMAGENET = (
     (("posterize", 0.4, 8), ("rotate", 0.6, 9)),
     (("solarize", 0.6, 5), ("auto_contrast", 0.6, 0)),
@@ -169,7 +162,6 @@ IMAGENET = (
 
 
 COLUMNS = 4  # numbers drawn for each row
-BINS = 31  # the number of strengths in TrivialAugment
 JITTERED = ("brightness", "contrast", "color")
 
 
@@ -198,13 +190,6 @@ def autoaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tup
     for (name, probability, level), (_, sign, chance, _) in zip(pair, drawn):
         if chance < probability:
             yield name, *AUTOAUGMENT[name](level / 9, _sign(sign), size)
-
-
-def trivialaugment(rng: np.random.Generator, size: tuple[int, int]) -> Iterator[tuple[Any, ...]]:
-    """TrivialAugment in its wide space (arXiv 2103.10158): one operation of any strength."""
-    choice, sign, level, _ = rng.random(COLUMNS)
-    name = tuple(TRIVIALAUGMENT)[int(choice * len(TRIVIALAUGMENT))]
-    yield name, *TRIVIALAUGMENT[name](int(level * BINS) / (BINS - 1), _sign(sign), size)
 
 
 def color_jitter(strengths: Mapping[str, float]) -> Policy:
@@ -236,8 +221,8 @@ def chosen(config) -> list[Change]:
             applied(randaugment(*strength))
         else:
             changes.append(keras_cv(*strength))
-    if config.policy in POLICIES:
-        applied(POLICIES[config.policy])
+    if config.policy == "autoaugment":
+        applied(autoaugment)
     if config.color_jitter:
         applied(color_jitter(dict.fromkeys(JITTERED, config.color_jitter)))
     return changes
@@ -254,9 +239,6 @@ def apply(policy: Policy, picture, rng: np.random.Generator):
 
 def _sign(number):
     return 1 if number < 0.5 else -1
-
-
-POLICIES: dict[str, Policy] = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
 
 
 class Keys:
