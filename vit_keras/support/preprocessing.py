@@ -96,7 +96,9 @@ class Preprocessing:
                 return (sum(values) / len(values),)
             return tuple(np.resize(values, channels).tolist())
 
-        return dataclasses.replace(self, mean=fit(self.mean), std=fit(self.std))
+        mean, std = fit(self.mean), fit(self.std)
+        is_same = (mean, std) == (self.mean, self.std)
+        return self if is_same else dataclasses.replace(self, mean=mean, std=std)
 
     def side_before_crop(self, side: int) -> int | None:
         """Returns `side` before the crop in whole pixels, rounded down; None without a crop."""
