@@ -261,7 +261,7 @@ NPY = b"\x93NUMPY"
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # TIFF tags, and the number of color samples for each photometric number that Pillow reads.
 BITS, PHOTOMETRIC, DESCRIPTION, SAMPLES = 258, 262, 270, 277
-EXTRA_SAMPLES, SAMPLE_FORMAT = 338, 339
+EXTRA_SAMPLES, SAMPLE_FORMAT, FLOATS = 338, 339, 3
 COLORS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
 ALPHA = (1, 2)  # extra samples that hold transparency
 AXES = ("ImageJ=", "<OME", '"shape"')  # in descriptions that tell what the pages are
