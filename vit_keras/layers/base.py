@@ -403,12 +403,11 @@ class LayerArguments:
 
 
 class Layer(Configured, keras.layers.Layer):
-    """Base class of layers; by default, the output has the shape of the first input."""
+    """Base class of layers; Keras finds the shape of the output by tracing `call`."""
 
-    def _same_shape(self, input_shape):
-        return input_shape
-
-    compute_output_shape: Callable[..., Any] = _same_shape  # subclasses may take several shapes
+    def compute_output_spec(self, *args, **kwargs):
+        shape = super().compute_output_spec(*args, **kwargs).shape
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def fix_sequence(self, shape: tuple) -> None:
         """Makes Keras refuse first inputs of other shapes, except for the number of images."""

@@ -71,9 +71,6 @@ class MAPHead(SeededLayer):
         y = y + self.mlp(self.norm(y))
         return ops.reshape(y, (-1, x.shape[-1]))
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[-1])
-
 
 EPSILON = 1e-12  # the smallest squared length to divide by
 
@@ -139,9 +136,6 @@ class PrototypeHead(SeededLayer):
         if frozen is not None:
             prototypes = ops.where(frozen, ops.stop_gradient(prototypes), prototypes)
         return ops.matmul(_unit(x, axis=-1), _unit(prototypes, axis=0))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_prototypes)
 
 
 def _unit(x, axis):

@@ -125,7 +125,7 @@ class AddPositionEmbs2D(OnGrid, SeededLayer):
         table = ops.reshape(ops.concatenate([horizontal, vertical], axis=-1), (-1, 2 * half))
         if self.cls_embedding is not None:
             table = ops.concatenate([self.cls_embedding, table], axis=0)
-        return x + table
+        return ops.add(x, table)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -54,10 +54,6 @@ class RelativeLogits(SeededLayer):
         table = ops.reshape(table, (tokens, width - 1, size))[:, :tokens]  # (N_q, N_k, d)
         return ops.einsum("bqhd,qkd->bhqk", query, table)
 
-    def compute_output_shape(self, query_shape):
-        batch, tokens, heads, _ = query_shape
-        return (batch, heads, tokens, tokens)
-
 
 def rotary_frequencies(head_size: int, rope: Rope) -> np.ndarray:
     """Returns an axis's frequencies `(d/4,)`; raises ValueError unless 4 divides `head_size`."""
@@ -203,10 +199,6 @@ class RelativeBias2D(OnGrid, SeededLayer):
         tokens, heads = len(self.index), self.table.shape[1]
         bias = ops.take(self.table, self.index.ravel(), axis=0)  # (N·N, H)
         return ops.transpose(ops.reshape(bias, (tokens, tokens, heads)), (2, 0, 1))
-
-    def compute_output_shape(self, query_shape):
-        _, tokens, heads, _ = query_shape
-        return (heads, tokens, tokens)
 
 
 def relative_index(grid: tuple[int, int]) -> np.ndarray:

@@ -143,9 +143,6 @@ class RootBlock(SeededLayer):
         x = pad_with_zeros(self.conv_root(x), 1)
         return ops.max_pool(x, 3, strides=2, padding="valid", data_format="channels_last")
 
-    def compute_output_shape(self, input_shape):
-        return (*strided_shape(strided_shape(input_shape, 2), 2), self.filters)
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ResNetInput(Layer):

@@ -152,6 +152,3 @@ class TakeToken(Layer):
         top = scores == ops.max(scores, axis=1, keepdims=True)
         place = ops.min(ops.where(top, ops.arange(tokens), tokens), axis=1)  # the first of equals
         return ops.take_along_axis(x, place[:, None, None], axis=1)[:, 0]
-
-    def compute_output_shape(self, x_shape, input_ids_shape):
-        return (x_shape[0], x_shape[-1])

@@ -117,11 +117,6 @@ def insert(x, tokens, after: int = 0):
     return ops.concatenate([y for y in joined if y.shape[1] != 0], axis=1)
 
 
-def _more(tokens, count):
-    """`tokens + count`; None for images of any size."""
-    return None if tokens is None else tokens + count
-
-
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ClassToken(Layer):
     """Prepends one learned token, which starts at 0 (Eq. 1).
@@ -142,10 +137,6 @@ class ClassToken(Layer):
 
     def call(self, x):
         return insert(x, self.cls)
-
-    def compute_output_shape(self, input_shape):
-        batch, tokens, width = input_shape
-        return (batch, _more(tokens, 1), width)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -178,9 +169,6 @@ class TakeClassToken(Layer):
     def call(self, x):
         return ops.reshape(x[:, self.index : self.index + 1], (-1, x.shape[-1]))
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[-1])
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class DropClassToken(Layer):
@@ -212,10 +200,6 @@ class DropClassToken(Layer):
 
     def call(self, x):
         return x[:, self.count : None if self.keep is None else self.count + self.keep]
-
-    def compute_output_shape(self, input_shape):
-        batch, tokens, width = input_shape
-        return (batch, _more(tokens, -self.count) if self.keep is None else self.keep, width)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -258,10 +242,6 @@ class RegisterTokens(SeededLayer):
     def call(self, x):
         return insert(x, self.registers, self.after)
 
-    def compute_output_shape(self, input_shape):
-        batch, tokens, width = input_shape
-        return (batch, _more(tokens, self.num_registers), width)
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchMap(OnGrid, Layer):
@@ -291,9 +271,6 @@ class PatchMap(OnGrid, Layer):
     def call(self, x):
         before = prefix_tokens(x.shape[1], self.grid)
         return ops.reshape(x[:, before:], (-1, *self.grid, x.shape[-1]))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], *self.grid, input_shape[-1])
 
 
 class _WithMask(SeededLayer):
@@ -372,10 +349,6 @@ class TakeVisible(_OfVisible, Layer):
         patches = _take(x[:, before:], order)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
 
-    def compute_output_shape(self, x_shape, source_shape):
-        batch, tokens, width = x_shape
-        return (batch, tokens - source_shape[1] + self.visible, width)
-
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RestoreTokens(_OfVisible, _WithMask):
@@ -411,10 +384,6 @@ class RestoreTokens(_OfVisible, _WithMask):
         index = ops.where(is_visible, rank, self.visible)
         patches = _take(insert(x[:, before:], self.mask, x.shape[1]), index)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
-
-    def compute_output_shape(self, x_shape, source_shape):
-        batch, tokens, width = x_shape
-        return (batch, tokens - self.visible + source_shape[1], width)
 
 
 def _take(x, index):
