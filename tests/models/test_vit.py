@@ -44,6 +44,16 @@ def test_logits_equal_the_formulas(rng, classifier, representation_size, sizes):
     assert_close(model(images), expected["logits"])
 
 
+@pytest.mark.once
+def test_patches_are_averaged_also_where_keras_puts_channels_first():
+    keras.config.set_image_data_format("channels_first")
+    try:
+        model = VisionTransformer(16, 4, **SMALL, classifier="gap")
+        assert model.get_layer("gap").output.shape == (None, 24)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+
+
 @pytest.mark.parametrize(
     ("image_size", "stem", "numerics"),
     [

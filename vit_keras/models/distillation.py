@@ -14,6 +14,7 @@ from vit_keras.models.surgery import patch_grid
 from vit_keras.support.checks import listed
 
 TEACHER = "teacher"
+RESIZING = {"antialias": True, "data_format": "channels_last", "dtype": "float32"}
 
 
 def distillation_model(
@@ -65,7 +66,7 @@ def distillation_model(
     if config.kind == "features":
         if config.patches and patch_grid(student) != patch_grid(teacher):
             x = ops.reshape(theirs[1], (-1, *patch_grid(teacher), theirs[1].shape[-1]))
-            resize = keras.layers.Resizing(*patch_grid(student), antialias=True, dtype="float32")
+            resize = keras.layers.Resizing(*patch_grid(student), **RESIZING)
             theirs[1] = ops.reshape(resize(x), (-1, *ours[1].shape[1:]))
         ours, theirs = ([ops.concatenate(x, axis=1)] for x in (ours, theirs))
     outputs = ops.stack([*ours, *theirs], axis=1)
@@ -169,8 +170,8 @@ def _as_the_teacher_sees(x, student, teacher):
         x = keras.layers.Rescaling(scale, offset, **float32, name="to_teacher_values")(x)
     size = teacher.input_shape[1:3]
     if None not in size and size != tuple(student.input_shape[1:3]):
-        resize = {"antialias": True, "name": "to_teacher_size", **float32}
-        x = keras.layers.Resizing(*size, theirs.interpolation, **resize)(x)
+        named = {"name": "to_teacher_size", **RESIZING}
+        x = keras.layers.Resizing(*size, theirs.interpolation, **named)(x)
     return x
 
 

@@ -301,7 +301,7 @@ def _read_vectors(x, arch, norm, layer) -> list:
     patches = lambda x: x
     if arch.prefix.count:
         patches = layers.DropClassToken(arch.prefix.count, **layer.unseeded("patch_tokens"))
-    mean = keras.layers.GlobalAveragePooling1D(**layer.unseeded("gap"))
+    mean = keras.layers.GlobalAveragePooling1D("channels_last", **layer.unseeded("gap"))
     if classifier == "gap_norm":
         return [norm(mean(patches(x)))]
     x = norm(x)
