@@ -76,7 +76,7 @@ CONFIGS = {
 @pytest.mark.parametrize(
     "name", [n if n == "int8 weights" else pytest.param(n, marks=AT_NIGHT) for n in CONFIGS]
 )
-def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, tmp_path, name):
+def test_saved_models_answer_bit_by_bit_as_they_were_quantized(rng, tmp_path, name):
     model = build(rng, classifier="map", mlp="swiglu" if "weights" in name else "gelu")
     images = rng.normal(size=(4, 16, 16, 3)).astype("float32")
     plain = to_numpy(model(images))
@@ -90,9 +90,6 @@ def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, t
     weights.save(opened, tmp_path / "b.keras")
     opened = vit_keras.open(tmp_path / "b.keras")
     np.testing.assert_array_equal(to_numpy(opened(images)), expected)
-    clone = keras.models.clone_model(opened)
-    clone.set_weights(opened.get_weights())
-    np.testing.assert_array_equal(to_numpy(clone(images)), expected)
 
 
 @pytest.mark.once

@@ -12,7 +12,6 @@ import inspect
 import itertools
 import math
 import random
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from keras import ops
 from vit_keras.layers import backends
 from vit_keras.layers.backends import GELUS, gelu, gelu_quick, gelu_tanh
 from vit_keras.layers.common import NORMALIZATIONS, Dropout, pair
-from vit_keras.support.keras_internals import stored_kernel, sublayers, take_own_policy, unlocked
+from vit_keras.support.keras_internals import stored_kernel, sublayers, unlocked
 
 # The standard deviation of a unit normal that is truncated at two standard deviations.
 _TRUNCATED_STDDEV = 0.87962566103423978
@@ -115,61 +114,6 @@ def refuse_quantized(model: keras.Model, action: str) -> None:
         )
 
 
-@keras.saving.register_keras_serializable(package="vit_keras")
-class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
-    """The dtype policies of a layer's sublayers, and how Keras quantized them.
-
-    Args:
-        default_policy: The policy of the other sublayers.
-        policy_map: `{regular expression of paths: policy}`.
-        configs: `{regular expression of paths: QuantizationConfig or None}`.
-    """
-
-    def __init__(self, default_policy=None, policy_map=None, configs=None):
-        super().__init__(default_policy, policy_map)
-        self.configs = configs or {}
-
-    def get_config(self):
-        configs = keras.saving.serialize_keras_object(self.configs)
-        return {**super().get_config(), "configs": configs}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        configs = keras.saving.deserialize_keras_object(config["configs"], custom_objects)
-        return super().from_config({**config, "configs": configs}, custom_objects)
-
-
-def quantization_config(layer: keras.layers.Layer) -> keras.quantizers.QuantizationConfig | None:
-    """The sublayer's earlier quantization by Keras, as recorded in its parent's policies."""
-    configs = getattr(layer.dtype_policy, "configs", {})
-    return next((c for path, c in configs.items() if re.fullmatch(path, layer.path)), None)
-
-
-def policies(layer: keras.layers.Layer) -> Any:
-    """A layer's dtype policy, including the policies of the quantized layers in it.
-
-    Keras restores the types of a layer's sublayers only from a `DTypePolicyMap`.
-    """
-    if not layer.built:  # nothing in it is quantized, and its path may not be final yet
-        return layer.dtype_policy
-    plain, inside = _policy(layer), f"{layer.path}/"
-    quantized = {
-        rf"(.*/)?{re.escape(below.path.removeprefix(inside))}": below
-        for below in sublayers(layer)
-        if below is not layer and below.quantization_mode is not None
-    }
-    if not quantized:
-        return plain
-    policies = {path: _policy(below) for path, below in quantized.items()}
-    configs = {path: getattr(b, "quantization_config", None) for path, b in quantized.items()}
-    return QuantizedPolicies(plain, policies, configs)
-
-
-def _policy(layer):
-    policy = layer.dtype_policy
-    return policy[layer.path] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy
-
-
 class LowRankKernel(keras.layers.Layer):
     """Gives a Keras dense layer adapters for the whole kernel: W + alpha / rank · A B.
 
@@ -183,7 +127,6 @@ class LowRankKernel(keras.layers.Layer):
 
     lora_enabled: bool
     quantization_mode: str | None
-    quantization_config: Any
     lora_rank: Any
     lora_alpha: Any
 
@@ -220,12 +163,6 @@ class LowRankKernel(keras.layers.Layer):
         alpha = self.lora_alpha if lora_alpha is None else lora_alpha
         self.lora_enabled, self.lora_rank = True, rank
         self.lora_alpha = rank if alpha is None else alpha
-
-    def build(self, input_shape):
-        self.quantization_config = self.quantization_config or quantization_config(self)
-        if isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap):
-            take_own_policy(self)  # Keras reads the mode from it when it saves the layer
-        super().build(input_shape)
 
     def quantize(self, mode=None, type_check=True, config=None):
         """Quantizes the kernel as Keras does; raises ValueError if the layer has adapters."""
@@ -482,8 +419,7 @@ class SeededLayer(Layer):
         return Dropout(rate, seed=seed, name=name, dtype=self.dtype_policy, **kwargs)
 
     def get_config(self):
-        config = {**super().get_config(), "seed": self.seed}
-        return config | {"dtype": keras.dtype_policies.serialize(policies(self))}
+        return {**super().get_config(), "seed": self.seed}
 
 
 def _identity(x, training=None):

@@ -12,7 +12,7 @@ import numpy as np
 from vit_keras.layers import backends
 from vit_keras.models import architectures
 from vit_keras.support import keras_internals
-from vit_keras.support.keras_internals import JAX_STATE, is_torch_optimizer, operation_of
+from vit_keras.support.keras_internals import JAX_STATE, operation_of, sublayers
 from vit_keras.support.preprocessing import Preprocessing, Resizing, as_inputs
 from vit_keras.support.tasks import CLASSES
 
@@ -303,6 +303,10 @@ class ImageModel(keras.Model):
             "class_names": None if self.class_names is None else list(self.class_names),
             "architecture": None if architecture is None else architecture.arguments,
         }
+        layers = [layer for layer in sublayers(self) if layer.quantization_mode]
+        quantized = {x.path: [x.quantization_mode, x.quantization_config] for x in layers}
+        if quantized:  # Keras restores it for the layers of a model, not for those in them
+            description["quantized"] = keras.saving.serialize_keras_object(quantized)
         return {**super().get_config(), **description}
 
     def get_compile_config(self):
@@ -310,7 +314,7 @@ class ImageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        fields = {*architectures.RECORDS, "class_names", "architecture"}
+        fields = {*architectures.RECORDS, "class_names", "architecture", "quantized"}
         of_keras = {name: value for name, value in config.items() if name not in fields}
         model = super().from_config(of_keras, custom_objects=custom_objects)
         carried = {"class_names": config["class_names"], **architectures.records_in(config)}
@@ -318,6 +322,10 @@ class ImageModel(keras.Model):
             carried["architecture"] = architectures.of_arguments(config["architecture"])
         for name, value in carried.items():
             setattr(model, name, value)
+        quantized = keras.saving.deserialize_keras_object(config.get("quantized", {}))
+        whole = {layer.path for layer in sublayers(model) if not layer.quantization_mode}
+        for path in quantized.keys() & whole:
+            model.quantize(*quantized[path], filters=lambda x, path=path: x.path == path)
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:
@@ -338,6 +346,6 @@ def _portable(config):
     if not isinstance(config, dict):
         return config
     config = {key: _portable(value) for key, value in config.items()}
-    if is_torch_optimizer(config.get("module")):
+    if keras_internals.is_torch_optimizer(config.get("module")):
         config |= {"module": "keras.optimizers", "registered_name": None}
     return config

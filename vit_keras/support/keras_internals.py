@@ -90,11 +90,6 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     return list(layer._flatten_layers())
 
 
-def take_own_policy(layer: keras.layers.Layer) -> None:
-    """Replaces a sublayer's map of dtype policies, set by its parent, with its own policy."""
-    layer._dtype_policy = layer._dtype_policy[layer.path]
-
-
 def policies_of(layers: Iterable[keras.Layer]) -> list:
     """The dtype policies of layers, or the maps that hold them; 25 times as fast as the property.
 
