@@ -92,15 +92,13 @@ def application(variant: str, name: str, function: str):
         - [{title}](
             {paper})
 
-        {summary}
-
         Each Keras application expects its own preprocessing of images. For this one, call
         `vit_keras.applications.preprocess_input(images, model=model)` on images with pixels
         in [0, 255].
 
         Args:
             include_top: Whether to include the classifier at the top of the network. Without it,
-                the output is {features}.
+                the output is the {features}.
             weights: One of `None` (random initialization), the path of a file or folder of weights,
                 or its address on a hub, in any format that `vit_keras.weights.load` reads, or the
                 name of published weights, which are downloaded once, to a cache.
@@ -113,7 +111,7 @@ def application(variant: str, name: str, function: str):
                 were trained on last.
             pooling: Optional pooling of the features when `include_top` is `False`. `None` keeps
                 all of them. `"avg"` and `"max"` give their average or maximum `(B, {width})` over
-                {pooled}.
+                the patches, or the cells of the map.
             classes: Optional number of classes to classify images into, if `include_top` is `True`.
                 The default is 1000, or the number of classes of the published weights, which allow
                 no other.
@@ -140,13 +138,14 @@ def application(variant: str, name: str, function: str):
         Example:
             ```python
             model = vit_keras.applications.{function}(
-                {example}
+                include_top=False, weights={weights}, pooling="avg"
             )
             image = keras.utils.load_img(
                 "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
             )
             batch = keras.utils.img_to_array(image)[None]
-            outputs = model(vit_keras.applications.preprocess_input(batch, model=model))  # {shape}
+            batch = vit_keras.applications.preprocess_input(batch, model=model)
+            features = model(batch)  # (1, {width})
             ```
         """
         if keras.config.image_data_format() != "channels_last":
@@ -167,8 +166,9 @@ def application(variant: str, name: str, function: str):
             form["num_classes"] = classes
         form |= _head(design, row, include_top, classifier_activation)
         size = row.resolution if row else variants.get(variant).image_size
-        images = _images(input_tensor, input_shape, size)
-        model = from_variant(variant, input_tensor=images, **form)
+        if input_tensor is None:
+            input_tensor = keras.Input(input_shape or (*pair(size, "size"), 3), name="images")
+        model = from_variant(variant, input_tensor=input_tensor, **form)
         if weights is not None:
             path = weights if row is None else weight_files.resolve(variant, weights)
             model = weight_files.load(model, path, head="keep" if include_top else "drop")
@@ -188,27 +188,17 @@ def application(variant: str, name: str, function: str):
     return build
 
 
-WIDTH = 96  # of the text inside a docstring's indentation
-PREFERRED = ("augreg-imagenet", "imagenet", "augreg-imagenet-384")  # in examples
-
 _VIT = {
     "title": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
     "paper": "https://arxiv.org/abs/2010.11929",
-    "summary": "The model turns each square of {row.stride}x{row.stride} pixels into a token. The "
-    "tokens go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
-    "{row.num_heads} attention heads.",
-    "features": "the normalized tokens `(B, T + N, {width})`, T tokens before N patches",
+    "features": "normalized tokens `(B, T + N, {row.feature_size})`, T tokens before N patches",
     "sides": "Height and width must be multiples of {row.stride} pixels.",
-    "pooled": "the tokens of the patches",
 }
 _RESNET = {
     "title": "Big Transfer (BiT): General Visual Representation Learning",
     "paper": "https://arxiv.org/abs/1912.11370",
-    "summary": "This ResNet with group normalization and weight standardization is the baseline in "
-    "the Vision Transformer's paper (arXiv 2010.11929).",
-    "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
+    "features": "rectified map `(B, height / 32, width / 32, {row.feature_size})`",
     "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
-    "pooled": "the cells of the map",
 }
 _CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
 
@@ -222,28 +212,23 @@ def documentation(template: str | None, variant: str, function: str) -> str:
         function: The name of the constructor.
     """
     row, published = variants.get(variant), weight_files.names(variant)
-    facts: dict[str, Any] = {"variant": variant, "function": function, "width": row.feature_size}
-    facts["pixels"] = ", ".join(map(str, pair(row.image_size, "image_size")))
     texts = _RESNET if isinstance(row, variants.ResNetVariant) else _VIT
-    facts |= {key: text.format(row=row, **facts) for key, text in texts.items()}
+    facts = {key: text.format(row=row) for key, text in texts.items()}
     if isinstance(row, variants.FamilyVariant):
         family = families.family_of(row)
         facts |= {"title": family.title, "paper": family.paper}
-        facts["summary"] += f" The published weights are under this license: {family.license}."
     if variants.architecture(variant).get("crop_to_patches"):
         facts["sides"] = _CROPPED
-    facts["summary"] = textwrap.fill(facts["summary"], WIDTH)
-    facts |= {"example": 'class_names=["cat", "dog"]', "shape": "(1, 2)"}
-    facts["published"] = "None are published for this variant."
-    if published:
-        bullets = (f"\n        {_bullet(variant, name)}" for name in published)
-        facts["published"] = "Published weights are:" + "".join(bullets)
-        weights = next((name for name in PREFERRED if name in published), published[0])
-        example, count = f'weights="{weights}"', weight_files.lookup(variant, weights).num_classes
-        if isinstance(row, variants.FamilyVariant):
-            example, count = f'include_top=False, {example}, pooling="avg"', row.feature_size
-        facts |= {"example": example, "shape": f"(1, {count})"}
-    text = inspect.cleandoc(template or "").format(**facts)
+    bullets = [f"\n        {_bullet(variant, name)}" for name in published]
+    text = inspect.cleandoc(template or "").format(
+        variant=variant,
+        function=function,
+        width=row.feature_size,
+        pixels=", ".join(map(str, pair(row.image_size, "image_size"))),
+        published="Published weights are:" + "".join(bullets) if bullets else "None are published.",
+        weights=f'"{published[0]}"' if published else None,
+        **facts,
+    )
     return textwrap.indent(text, "    ").lstrip() + "\n    "
 
 
@@ -251,12 +236,8 @@ def _bullet(variant, name):
     row = weight_files.lookup(variant, name)
     top1 = max((accuracy.top1 for accuracy in row.accuracies), default=None)
     accuracy = "" if top1 is None else f", {top1:.1f}% top-1 on ImageNet"
-    size, classes = f"{row.resolution}x{row.resolution} pixels", f"{row.num_classes} classes"
-    if row.num_classes is None:
-        classes = "no classifier"
-    elif row.is_projection:
-        classes = f"embeddings of {row.num_classes} numbers"
-    return f'- `"{name}"`: {size}, {classes}{accuracy}.'
+    classes = "embeddings" if row.is_projection else f"{row.num_classes or 'no'} classes"
+    return f'- `"{name}"`: {row.resolution} pixels, {classes}{accuracy} ({row.license}).'
 
 
 def _classes(design, row, class_names, classes, activation):
@@ -295,14 +276,6 @@ def _head(design, row, include_top, activation):
 
 def _has_two_heads(design):
     return design.get("classifier") == "distilled"
-
-
-def _images(input_tensor, input_shape, size):
-    if input_tensor is None:
-        return keras.Input(input_shape or (*pair(size, "size"), 3), name="images")
-    if keras.utils.is_keras_tensor(input_tensor):
-        return input_tensor
-    return keras.Input(tensor=input_tensor, name="images")
 
 
 def _without_top(model, pooling):
