@@ -185,7 +185,6 @@ class FeatureAdapter(SeededLayer):
 
     def __init__(self, mlp_dim: int, **kwargs):
         super().__init__(**kwargs)
-        common.check_positive(mlp_dim=mlp_dim)
         self.mlp_dim = mlp_dim
 
     def build(self, input_shape):

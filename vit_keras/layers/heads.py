@@ -113,8 +113,7 @@ class PrototypeHead(SeededLayer):
         self, num_prototypes: int, hidden_size: int = 2048, bottleneck_size: int = 256, **kwargs
     ):
         super().__init__(**kwargs)
-        sizes = {"hidden_size": hidden_size, "bottleneck_size": bottleneck_size}
-        check_positive(num_prototypes=num_prototypes, **sizes)
+        check_positive(num_prototypes=num_prototypes)
         self.num_prototypes = num_prototypes
         self.hidden_size, self.bottleneck_size = hidden_size, bottleneck_size
 

@@ -267,7 +267,6 @@ class _Unit(SeededLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_positive(filters=filters, strides=strides)
         self.filters, self.strides = filters, strides
         self.standardization = standardization or self.defaults[0]
         self.group_norm_epsilon = group_norm_epsilon or self.defaults[1]

@@ -165,7 +165,7 @@ def segmenter(
         (None, 512, 512, 21)
     """
     check_choice(decoder, DECODERS, "decoder")
-    check_positive(num_classes=num_classes, width=width)
+    check_positive(num_classes=num_classes)
     blocks, size = surgery.blocks_of(model), model.input_shape[1:3]
     stride = blocks[-1].stride
     if None in size or any(side % step for side, step in zip(size, stride)):
@@ -334,7 +334,7 @@ def detector(
         ((None, 100, 81), (None, 100, 4))
     """
     check_choice(head, ("tokens", "patches"), "head")
-    check_positive(num_classes=num_classes, num_tokens=num_tokens)
+    check_positive(num_classes=num_classes)
     name, model = name or model.name, surgery.backbone_of(model)
     grid, block = surgery.patch_grid(model), surgery.blocks_of(model)[-1].layer
     place = (count_prefix(model), num_tokens if head == "tokens" else None)
