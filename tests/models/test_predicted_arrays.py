@@ -162,13 +162,10 @@ LOSSES = [  # they read probabilities
     L.SparseCategoricalCrossentropy(ignore_class=3),
     functools.partial(L.binary_crossentropy, label_smoothing=0.1),
 ]
-METRICS = {  # and the argument for logits that the message names
-    "binary_accuracy": "threshold=0.0",
-    "AUC": "from_logits=True",
-    M.categorical_crossentropy: "from_logits=True",
-    M.Recall(thresholds=[0.3, 0.5]): "thresholds=0.0",
-    M.PrecisionAtRecall(0.5): None,
-}
+METRICS = [
+    *("binary_accuracy", "AUC", M.categorical_crossentropy, M.PrecisionAtRecall(0.5)),
+    M.Recall(thresholds=[0.3, 0.5]),
+]
 
 
 def build(**options):
@@ -201,10 +198,9 @@ def test_losses_of_probabilities_are_refused_for_logits(logits, softmax):
 @pytest.mark.once
 @pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
 def test_metrics_of_probabilities_are_refused_for_logits(logits, softmax, argument):
-    for metric, remedy in METRICS.items():
-        with pytest.raises(ValueError, match=f"`{argument}` must read logits") as caught:
+    for metric in METRICS:
+        with pytest.raises(ValueError, match=f"`{argument}` must read logits.*Set its `from"):
             compiled(logits, loss="mse", **{argument: ["accuracy", metric]})
-        assert str(caught.value).endswith(f", or give {remedy}" if remedy else '"softmax"')
         compiled(softmax, loss="mse", **{argument: [metric]})
 
 
@@ -218,7 +214,7 @@ def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rn
         measured = compiled(model, loss=loss).evaluate(images, classes, verbose=0)
         assert measured == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
     else:
-        with pytest.raises(ValueError, match="`loss` must read prob.*classifier_activation=None"):
+        with pytest.raises(ValueError, match="`loss` must read prob.*or None for logits"):
             compiled(softmax, loss=loss)
     focal = L.CategoricalFocalCrossentropy(from_logits=True)
     for reads_logits in (focal, training.SigmoidCrossentropy()):

@@ -82,23 +82,21 @@ def check_compile(model, arguments: Mapping[str, Any]) -> None:
     """
     outputs = getattr(model, "outputs", None) or []
     kinds = {_gives(output) for output in outputs}
-    read = {name: arguments.get(name) for name in ("loss", "metrics", "weighted_metrics")}
-    compiled = [(k, one) for k in read for one in keras.tree.flatten(read[k]) if outputs]
-    for argument, one in compiled:
-        reads, for_logits = _reads(_named(one, argument, outputs))
-        gives = "logits" if kinds == {"logits"} else "probabilities"
-        if reads in (None, gives) or not (gives == "logits" or kinds <= PROBABILITIES):
-            continue
-        remedy = "Build the model with `classifier_activation=None`"
-        if gives == "logits":
-            remedy = 'Build the model with `classifier_activation`, such as "softmax"'
-            remedy += f", or give {for_logits}" if for_logits else ""
-        name = repr(one) if isinstance(one, str) else type(one).__name__
-        name = getattr(getattr(one, "func", one), "__name__", name)
-        raise ValueError(
-            f"`{argument}` must read {gives}, which model {model.name!r} gives. Received: "
-            f"{name}, which reads {reads}. {remedy}"
-        )
+    gives = "logits" if kinds == {"logits"} else "probabilities"
+    if not outputs or not (gives == "logits" or kinds <= PROBABILITIES):
+        return
+    for argument in ("loss", "metrics", "weighted_metrics"):
+        for one in keras.tree.flatten(arguments.get(argument)):
+            reads = _reads(_named(one, argument, outputs))
+            if reads in (None, gives):
+                continue
+            name = repr(one) if isinstance(one, str) else type(one).__name__
+            name = getattr(getattr(one, "func", one), "__name__", name)
+            raise ValueError(
+                f"`{argument}` must read {gives}, which model {model.name!r} gives. Received: "
+                f"{name}, which reads {reads}. Set its `from_logits` or threshold, or build the "
+                'model with `classifier_activation` "softmax" for probabilities, or None for logits'
+            )
 
 
 def _named(one, argument, outputs):
@@ -112,30 +110,26 @@ def _named(one, argument, outputs):
     return (keras.losses if argument == "loss" else keras.metrics).get(one)
 
 
-def _reads(one) -> tuple[str | None, str]:
-    """Returns what a loss or metric reads, or None, and the argument that makes it read logits."""
+def _reads(one) -> str | None:
+    """Returns whether a loss or metric reads "logits" or "probabilities"; None if unknown."""
     function = getattr(one, "func", one)  # of a partial
     is_function = inspect.isroutine(function)
     kind = function if is_function else type(one)
     if not str(kind.__module__).startswith(PACKAGES):
-        return None, ""
+        return None
     name = kind.__name__.replace("_", "").lower()
     parameters = inspect.signature(one).parameters if is_function else {}
     config = {key: parameter.default for key, parameter in parameters.items()} or one.get_config()
     if name in OF_LOGITS or config.get("from_logits"):
         is_unwrapped = keras.backend.backend() == "tensorflow" and name in UNWRAPPED
-        return None if is_unwrapped else "logits", ""
-    if "from_logits" in config:
-        return "probabilities", "from_logits=True"
-    if name in OF_PROBABILITIES or "num_thresholds" in config:
-        return "probabilities", ""
-    argument = "thresholds" if "thresholds" in config else "threshold"
-    levels = config.get(argument)
-    if levels is None and argument == "thresholds" and not config.get("top_k"):
+        return None if is_unwrapped else "logits"
+    if name in OF_PROBABILITIES or {"from_logits", "num_thresholds"} & config.keys():
+        return "probabilities"
+    levels = config.get("thresholds", config.get("threshold"))
+    if levels is None and "thresholds" in config and not config.get("top_k"):
         levels = 0.5
-    if not any(0 < level < 1 for level in keras.tree.flatten(levels) if level):
-        return None, ""
-    return "probabilities", "" if "average" in config else f"{argument}=0.0"  # F-scores need > 0
+    is_share = any(0 < level < 1 for level in keras.tree.flatten(levels) if level)
+    return "probabilities" if is_share else None
 
 
 def _gives(tensor) -> str:
