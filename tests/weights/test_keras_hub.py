@@ -141,7 +141,7 @@ def test_other_activations_than_keras_own_are_refused(rng, tmp_path):
         lambda: weights.save(ours, tmp_path / "ours", format="keras_hub"),
         lambda: vit_keras.open(tmp_path / "theirs"),
     ):
-        with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
+        with pytest.raises(ValueError, match="not interpret activation function"):
             call()
     assert not (tmp_path / "ours").exists()
 

@@ -242,7 +242,7 @@ def test_each_family_gets_its_own_processor(tmp_path, name, fraction, processor,
     ("name", "changes", "message"),
     [
         ("vit", {"hidden_size": 32}, "hidden_size is 32 in config.json, 24 in the tensors"),
-        ("vit", {"id2label": {"0": "a"}}, "id2label names 1 classes, but the tensors have 5"),
+        ("vit", {"id2label": {"0": "a"}}, "number of labels is 1 in config.json, 5 in the"),
         ("vit", {"image_size": 32}, r"Images of \(32, 32\) pixels.*Received: 17 positions"),
         ("vit", {"model_type": "dinov2"}, "model_type='dinov2', whose files.*tensors of 'vit'"),
         ("vit", {"model_type": "swin"}, "`model_type` must be one of.*model_type='swin'"),

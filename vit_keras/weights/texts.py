@@ -22,11 +22,10 @@ from vit_keras.weights import strict_copy, weight_file
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import fits, named_errors, readable
 from vit_keras.weights.formats import text as text_formats
-from vit_keras.weights.formats.open_clip import CONFIG
+from vit_keras.weights.formats.open_clip import CONFIG, model_field
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.loading import build, check_plausible
 
-LOGITS = ("logit_scale", "logit_bias")
 IMAGE_ENDS = {"visual_projection.weight", "head.probe"}  # of transformers' image towers
 
 
@@ -67,7 +66,7 @@ def text_tower(
             check_plausible({**file.arguments, "patch_size": (1, 1)}, file)
             model = TextTransformer(**file.arguments, attention_mask=attention_mask)
         strict_copy.copy_weights(model, file)
-        logits = {name: file.read(name) for name in LOGITS if name in file.names}
+        logits = {name: file.read(name) for name in text_formats.LOGITS if name in file.names}
         if not all(value.size == 1 and np.isfinite(value) for value in logits.values()):
             raise ValueError(f"{file.path!r}: each logit_* must be one number. Received: {logits}")
         return model, {name: value.item() for name, value in logits.items()}
@@ -173,7 +172,7 @@ class TextTokenizer:
 
     def _read(self, config) -> tuple[str, int, int | None]:
         """Returns the kind of tower (or of OpenCLIP's cleaning), the length, the pad or None."""
-        if (text := text_formats.open_clip_text(config)) is None or "model_type" in config:
+        if (text := model_field(config, "text_cfg")) is None or "model_type" in config:
             kind = text_formats.kind_of(config)
             self.full = text_formats.KINDS[kind][1] is text_formats.SIGLIP
             fields, usual = text_formats.text_config(config), 64 if self.full else 77
@@ -233,7 +232,6 @@ def _settings(folder: str) -> dict[str, Any]:
 
 PLACE = "{}"  # the place of a label in a template
 BATCH = 64  # texts per pass
-FIELDS = ("labels", "embeddings", "scale", "bias", "kind", "model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,7 +287,7 @@ def write_text_embeddings(path: str | os.PathLike, texts: TextEmbeddings) -> Non
         weights.write_text_embeddings("embeddings.npz", texts)
         ```
     """
-    arrays: dict[str, Any] = {name: np.asarray(getattr(texts, name)) for name in FIELDS}
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(texts).items()}
     arrays["embeddings"] = arrays["embeddings"].astype("float32")
     with replacing(path) as temporary, open(temporary, "wb") as file:  # whatever its suffix
         np.savez(file, **arrays)
@@ -315,10 +313,11 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
         ```
     """
     with contextlib.closing(NpzTensors(os.fspath(path))) as file, named_errors(path):
-        arrays = {name: file.raw(name) for name in FIELDS if name in file.shapes}
-        fields = {name: arrays[name].item() for name in FIELDS[2:] if name in arrays}
-        labels = tuple(map(str, np.atleast_1d(arrays["labels"])))
-        return TextEmbeddings(labels, arrays["embeddings"], **fields)
+        names = TextEmbeddings.__dataclass_fields__.keys() & file.shapes.keys()
+        arrays = {name: file.raw(name) for name in names}
+        labels = tuple(map(str, np.atleast_1d(arrays.pop("labels"))))
+        embeddings = arrays.pop("embeddings")
+        return TextEmbeddings(labels, embeddings, **{k: x.item() for k, x in arrays.items()})
 
 
 def with_text_head(

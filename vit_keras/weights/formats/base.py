@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import variants
-from vit_keras.layers.common import Prefix, ViTOptions, changed_options
+from vit_keras.layers.common import Prefix, ViTOptions, changed_options, check_choice
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 
 Shapes = dict[str, tuple[int, ...]]
@@ -43,6 +43,19 @@ GELUS = pairs(
     "gelu=exact gelu_python=exact gelu_new=tanh gelu_fast=tanh gelu_accurate=tanh "
     "gelu_pytorch_tanh=tanh gelu_tanh=tanh quick_gelu=quick"
 )
+GATES = ("silu", "swish")
+
+
+def gelu_of(activation: str, is_gated: bool, field: str) -> Any:
+    """Returns our name of a project's activation, "exact" for that of a gate.
+
+    Raises:
+        ValueError: `VisionTransformer` does not have the activation in the `field`.
+    """
+    check_choice(activation, GATES if is_gated else GELUS, field)
+    return GELUS.get(activation, "exact")
+
+
 ATTENTION, POOL = "MultiHeadDotProductAttention_1", "MAPHead_0/MultiHeadDotProductAttention_0"
 FREQUENCIES, RELATIVE = f"{ATTENTION}/rotary/frequencies", f"{ATTENTION}/relative_2d/table"
 # Our variables and layers (those of blocks without `encoderblock_{i}/`), and the fields of

@@ -27,9 +27,7 @@ MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}
 IMAGENET = Preprocessing(**families.IMAGENET, rounding="none")
-CROPPED = dataclasses.replace(
-    IMAGENET, interpolation="bicubic", crop_fraction=0.875, rounding="torchvision"
-)
+CROPPED = Preprocessing(**families.IMAGENET, interpolation="bicubic", crop_fraction=0.875)
 
 
 class Dino(Format):

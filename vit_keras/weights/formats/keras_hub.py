@@ -256,12 +256,8 @@ def _name(activation):
 
 def _activation(activation):
     """The argument for the activation of the head; empty for logits."""
-    if (name := _name(activation)) in (None, "linear"):
-        return {}
-    if not hasattr(keras.activations, str(name)):
-        message = "The classifier's activation must be one of `keras.activations`. Received: "
-        raise ValueError(message + short(activation))
-    return {"classifier_activation": name}
+    is_linear = keras.activations.get(_name(activation)) is keras.activations.linear
+    return {} if is_linear else {"classifier_activation": _name(activation)}
 
 
 def _preprocessing(converter: dict[str, Any] | None, row: Family) -> Preprocessing:

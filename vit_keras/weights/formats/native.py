@@ -77,16 +77,16 @@ class Native(Format):
         arguments = sizes(named, "encoderblock")
         if "dist/0" in shapes:
             arguments["classifier"] = "distilled"
-        elif arguments["classifier"] == "gap":  # or "gap_norm"
-            del arguments["classifier"]
         if len(positions := shapes.get("posembed_input/0", ())) != 3:
             raise ValueError(
                 "A .weights.h5 file does not state which position embeddings its model has, unless "
                 "they are learned and added once. Build the model and load the file into it with "
                 "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
             )
-        known = {"classifier": "gap", **arguments}
-        return arguments | covered_positions(known, positions[1], None, ("all",))
+        arguments |= covered_positions(arguments, positions[1], None, ("all",))
+        if arguments["classifier"] == "gap":  # or "gap_norm"
+            del arguments["classifier"]
+        return arguments
 
     def numerics(self, shapes, config):
         """Reads the numerics in a `.keras` file; None without a known architecture."""

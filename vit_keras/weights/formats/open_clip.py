@@ -7,6 +7,7 @@ followed by a projection. Such models are written in the formats of timm or tran
 """
 
 import dataclasses
+from typing import Any
 
 from vit_keras.layers import Rope
 from vit_keras.layers.common import check_choice, pair
@@ -40,14 +41,14 @@ FIXED = {"channels": 3, "qkv_bias": "all", "position_cover": "all"}
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
 
-def _vision(config):
-    return config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
+def model_field(config: dict, name: str, default: Any = None) -> Any:
+    """Returns a field of `model_cfg`, such as "vision_cfg" or "text_cfg"."""
+    return config.get(CONFIG, {}).get("model_cfg", {}).get(name, default)
 
 
 def computation_of(config: dict, tower: dict) -> dict:
     """Returns the GELU and the epsilon of a tower with the configuration `tower`."""
-    content = config.get(CONFIG, {})
-    quick = content.get("model_cfg", {}).get("quick_gelu", not content)
+    quick = model_field(config, "quick_gelu", not config.get(CONFIG))
     tanh = (tower.get("act_kwargs") or {}).get("approximate") == "tanh"
     return {
         "gelu": "quick" if quick else "tanh" if tanh else "exact",
@@ -64,9 +65,7 @@ def preprocessing_of(config: dict) -> Preprocessing:
         mean=tuple(source.get("mean", families.CLIP["mean"])),
         std=tuple(source.get("std", families.CLIP["std"])),
         interpolation="bilinear" if source.get("interpolation") == "bilinear" else "bicubic",
-        antialias=True,
         crop_fraction=1.0 if mode == "shortest" else None,
-        rounding="torchvision",
     )
 
 
@@ -91,7 +90,7 @@ class OpenClip(Format):
         return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
 
     def infer(self, shapes, config):
-        vision = _vision(config)
+        vision = model_field(config, "vision_cfg", {})
         check_choice(pool := vision.get("pool_type", "tok"), ("tok", "avg"), "pool_type")
         after_pool = pool == "avg" and bool(vision.get("final_ln_after_pool"))
         classifier = CLASSIFIERS[pool, after_pool]
@@ -107,7 +106,7 @@ class OpenClip(Format):
 
     def numerics(self, shapes, config):
         return Numerics(
-            **computation_of(config, _vision(config)),
+            **computation_of(config, model_field(config, "vision_cfg", {})),
             preprocessing=preprocessing_of(config),
             resizing=Resizing("bicubic_antialias", crops=True),
         )
@@ -159,7 +158,7 @@ BESIDE = "beside."  # the prefix of tensors of other towers
 
 def timm_config(config: dict) -> dict:
     """Returns timm's configuration of the tower."""
-    content = _vision(config)
+    content = model_field(config, "vision_cfg", {})
     sizes = {"img_size": content.get("image_size"), "global_pool": content.get("timm_pool")}
     return {
         "architecture": content.get("timm_model_name", ""),
@@ -207,7 +206,7 @@ class PerceptionEncoder(Format):
     head = ("proj",)
     computes = Numerics(
         layer_norm_epsilon=1e-5,
-        preprocessing=Preprocessing(antialias=True, rounding="torchvision"),
+        preprocessing=Preprocessing(),
         resizing=Resizing("bilinear_half_pixel", crops=True),
     )
 

@@ -12,7 +12,7 @@ from vit_keras.layers import BlockOptions, EncoderBlock
 from vit_keras.layers.common import check_choice
 from vit_keras.weights.formats import huggingface as hf
 from vit_keras.weights.formats import open_clip
-from vit_keras.weights.formats.base import Format, count_blocks
+from vit_keras.weights.formats.base import Format, count_blocks, gelu_of
 from vit_keras.weights.formats.huggingface.model_types import ClipVision
 from vit_keras.weights.formats.tensor_names import TensorNames
 
@@ -23,6 +23,9 @@ TRANSFORMERS = ClipVision.names.replaced(
 OPEN_CLIP = open_clip.CLIP.replaced(
     "patches=token_embedding norm=ln_final projection=text_projection head=text_projection"
 )
+
+
+OF_BLOCKS = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon", "options")
 
 
 class TextArchitecture(types.SimpleNamespace):
@@ -38,8 +41,7 @@ class TextArchitecture(types.SimpleNamespace):
         block, pooled = layers["encoderblock_0"], layers["pooled"]
         return cls(
             **layers["text_embedding"].sizes,
-            **{n: getattr(block, n) for n in ("num_heads", "mlp_dim", "gelu", "options")},
-            layer_norm_epsilon=block.layer_norm_epsilon,
+            **{name: getattr(block, name) for name in OF_BLOCKS},
             pooling=pooled.pooling,
             end_id=pooled.end_id,
             num_layers=sum(isinstance(layer, EncoderBlock) for layer in model.layers),
@@ -50,8 +52,9 @@ class TextArchitecture(types.SimpleNamespace):
         )
 
 
-def _sizes(names: TensorNames, shapes: dict, has_bias: bool) -> dict[str, Any]:
+def _sizes(names: TensorNames, shapes: dict) -> dict[str, Any]:
     """Returns the arguments of `TextTransformer` that follow from names and shapes."""
+    has_bias = f"{names.head}.weight" in shapes
     vocab_size, hidden_size = shapes[f"{names.patches}.weight"]
     projection = shapes.get(f"{names.head}.weight" if has_bias else names.projection, (None,))
     return {
@@ -82,12 +85,8 @@ IMAGE_TOWERS = ("CLIPVisionModelWithProjection", "SiglipVisionModel", "Siglip2Vi
 
 def kind_of(config: dict) -> str:
     """Returns transformers' model type; raises ValueError if its text tower is unknown."""
-    if (kind := config.get("model_type")) not in KINDS:
-        raise ValueError(
-            f"Text towers are read from transformers' models {', '.join(map(repr, KINDS))}. "
-            f"Received: model_type={kind!r} in config.json"
-        )
-    return kind
+    check_choice(config.get("model_type"), KINDS, "model_type")
+    return config["model_type"]
 
 
 def text_config(config: dict) -> dict[str, Any]:
@@ -147,11 +146,6 @@ def config_of(arch: TextArchitecture, vision: dict, bias: float | None) -> dict:
 POOLINGS = {"argmax": "largest", "eos": "end", "last": "last", "first": "first"}
 
 
-def open_clip_text(config: dict) -> dict[str, Any] | None:
-    """Returns the text tower's configuration in `open_clip_config.json`; None without one."""
-    return config.get(open_clip.CONFIG, {}).get("model_cfg", {}).get("text_cfg")
-
-
 LOGITS = ("logit_scale", "logit_bias")
 
 
@@ -163,19 +157,17 @@ class TransformersText(Format):
 
     def infer(self, shapes, config):
         fields, is_clip = text_config(config), "eos_token_id" in KINDS[kind_of(config)][1]
-        sizes = _sizes(TRANSFORMERS, shapes, has_bias=not is_clip)
+        sizes = _sizes(TRANSFORMERS, shapes)
         fields.setdefault("projection_size", sizes["hidden_size"])
         projection = "projection_dim" if is_clip else "projection_size"
         expected = {field: sizes[name] for field, name in SIZES.items()}
         expected[projection] = sizes["projection_dim"]
-        end, faults = fields["eos_token_id"] if is_clip else None, []
-        if is_clip and type(end) is not int:
-            faults = [f"eos_token_id is {end} instead of one whole number"]
-        hf.check_fields(fields, expected, faults)
+        hf.check_fields(fields, expected)
+        end = fields["eos_token_id"] if is_clip else None
         largest = config["model_type"] == "clip" and end == OPENAIS_END
         return sizes | {
             "num_heads": fields["num_attention_heads"],
-            "gelu": hf.gelu_of(fields),
+            "gelu": gelu_of(fields["hidden_act"], False, "hidden_act"),
             "layer_norm_epsilon": fields["layer_norm_eps"],
             "causal": is_clip,
             "pooling": "largest" if largest else "end" if is_clip else "last",
@@ -190,16 +182,17 @@ class OpenClipText(Format):
     ignored = (*LOGITS, "attn_mask", "input_resolution", "context_length", "vocab_size")
 
     def infer(self, shapes, config):
-        content, text = config.get(open_clip.CONFIG, {}), open_clip_text(config) or {}
+        text = open_clip.model_field(config, "text_cfg") or {}
         if text.get("use_pad_mask") and text.get("no_causal_mask"):
             raise ValueError("Text towers must attend to padding. Received: use_pad_mask=true")
-        sizes = _sizes(OPEN_CLIP, shapes, has_bias=f"{OPEN_CLIP.head}.weight" in shapes)
+        sizes = _sizes(OPEN_CLIP, shapes)
         known, pooling = BlockOptions.__dataclass_fields__, text.get("pool_type", "argmax")
         check_choice(pooling, POOLINGS, "pool_type")
+        heads = 8 if config.get(open_clip.CONFIG) else sizes["hidden_size"] // 64
         return sizes | {
             **{name: x for name, x in OPEN_CLIP.options(shapes).items() if name in known},
             **open_clip.computation_of(config, text),
-            "num_heads": text.get("heads", 8 if content else sizes["hidden_size"] // 64),
+            "num_heads": text.get("heads", heads),
             "causal": not text.get("no_causal_mask", False),
             "pooling": POOLINGS[pooling],
             "end_id": text.get("eos_id", 2) if pooling == "eos" else None,

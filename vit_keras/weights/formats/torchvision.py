@@ -21,9 +21,7 @@ class Torchvision(Format):
     head = ("heads.head.", "heads.pre_logits.")
     marks = ("conv_proj.weight", NAMES.positions)
     computes = Numerics(
-        preprocessing=Preprocessing(
-            **IMAGENET, antialias=True, crop_fraction=0.875, rounding="torchvision"
-        ),
+        preprocessing=Preprocessing(**IMAGENET, crop_fraction=0.875),
         resizing=Resizing("bicubic_aligned", "bicubic"),
     )
 

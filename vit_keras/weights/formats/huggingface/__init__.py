@@ -20,7 +20,7 @@ from vit_keras.support.checks import listed
 from vit_keras.support.resizing import resize_relative_table
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
-from vit_keras.weights.formats.base import GELUS, LEARNED, Format, covered_positions, per_channel
+from vit_keras.weights.formats.base import LEARNED, Format, covered_positions, gelu_of, per_channel
 from vit_keras.weights.formats.huggingface.model_types import MODEL_TYPES, by_names, type_for
 from vit_keras.weights.formats.tensor_names import constant, unchanged, unread, zeros
 
@@ -86,7 +86,6 @@ def _read_config(config, names):
 
 
 WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
-GATES = ("silu", "swish")
 # By `Task.kind`; the pipeline computes probabilities accordingly.
 PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
 # Fields of a configuration, and the arguments of a model that they must equal.
@@ -95,42 +94,35 @@ SIZES |= {"intermediate_size": "mlp_dim"}
 IMAGE_SIZES = {**SIZES, "num_channels": "channels", "patch_size": "patch_size"}
 
 
-def gelu_of(fields: dict) -> Any:
-    """Returns the name of the GELU in a configuration."""
-    activation = fields["hidden_act"]
-    check_choice(activation, GATES if fields.get("use_gated_mlp") else GELUS, "hidden_act")
-    return GELUS.get(activation, "exact")
-
-
-def check_fields(fields: dict, expected: dict[str, Any], faults: Sequence[str] = ()) -> None:
+def check_fields(fields: dict, expected: dict[str, Any]) -> None:
     """Raises ValueError with a line for each field that contradicts the `expected` one.
 
     Args:
         fields: The configuration.
         expected: The fields that follow from the tensors.
-        faults: Lines about what else is wrong.
     """
     wrong = [
         f"{field} is {fields[field]} in config.json, {value} in the tensors"
         for field, value in expected.items()
         if fields.get(field) not in (None, value)
     ]
-    if lines := [*wrong, *faults]:
+    if wrong:
         raise ValueError(
-            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(lines)
+            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(wrong)
         )
 
 
 def _check_design(fields, arguments, row):
     """Checks the fields and the number of labels in an image tower's configuration."""
-    patch = {k: pair(fields[k], k) for k in ("patch_size",) if k in fields}
+    fields = {**fields, "number of labels": len(fields.get("id2label", ())) or None}
+    if "patch_size" in fields:
+        fields["patch_size"] = pair(fields["patch_size"], "patch_size")
     held = {**LEARNED, **vars(ViTOptions.among(arguments)), **arguments}
     expected = {field: held[name] for field, name in IMAGE_SIZES.items()} | row.derived(held)
-    labels, classes, faults = len(fields.get("id2label", ())), held["num_classes"], []
     has_classes = held["head_use_bias"] and not str(held["boxes"]).startswith("texts")
-    if has_classes and labels and classes and labels != classes:
-        faults = [f"id2label names {labels} classes, but the tensors have {classes}"]
-    check_fields({**fields, **patch}, expected, faults)
+    if has_classes and held["num_classes"]:
+        expected["number of labels"] = held["num_classes"]
+    check_fields(fields, expected)
 
 
 def written_sizes(arch, names: dict[str, str]) -> dict[str, Any]:
@@ -230,7 +222,6 @@ def _read_processor(settings, processor):
         mean=tuple(value / white for value in mean),
         std=tuple(value / white for value in std),
         interpolation=RESAMPLE.get(fields["resample"], "bilinear"),
-        antialias=True,
         crop_fraction=min(crop / size, 1.0) if crops else None,
         rounding="none" if name in EXACT and not crops else "transformers",
     )
@@ -307,14 +298,13 @@ BIASES = {"mlp_bias": "MlpBlock_3/.*/bias", "proj_bias": "out/bias"}
 def _unused(arch, names):
     """Returns the tensors that the class of a file holds but does not use."""
     classifies = "classifier.weight" in names
-    prefixes = {
+    unused = {
         "visual_projection.": str(arch.options.boxes).startswith("texts"),
         "pooler.dense.": classifies,
         "head.": classifies and arch.classifier != "map",
         "post_layernorm.": classifies and not arch.options.final_norm,
     }
-    unused = tuple(prefix for prefix, is_unused in prefixes.items() if is_unused)
-    return [name for name in names if name.startswith(unused)]
+    return [k for k in names if any(k.startswith(start) and unused[start] for start in unused)]
 
 
 def _no_registers(arch, row):
@@ -356,7 +346,7 @@ def _covered(arguments, row, shapes, fields):
     size, strict = _image_size_of(fields), True
     if size is None and not tensors.linear_patches and "model_type" in fields:
         size, strict = row.image_size, False
-    return covered_positions(arguments, count, size, covers, strict) if count or size else {}
+    return covered_positions(arguments, count, size, covers, strict)
 
 
 class HuggingFace(Format):
@@ -398,7 +388,7 @@ class HuggingFace(Format):
 
     def infer(self, shapes, config):
         row, fields = _read_config(config, set(shapes))
-        tensors, design = row.names, {**row.fixed, **row.design(set(shapes))}
+        tensors, design = row.names, row.design(set(shapes))
         channels = fields.get("num_channels", 3)
         arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
         if tensors.positions and not tensors.relative:  # which only BEiT may lack
@@ -413,9 +403,8 @@ class HuggingFace(Format):
             _check_design(fields, arguments, row)
             if arguments["representation_size"] is not None:  # `pre_logits` has tanh
                 check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
+        if "model_type" in fields or "num_attention_heads" in config:
             arguments["num_heads"] = fields["num_attention_heads"]
-        elif "num_attention_heads" in config:
-            arguments["num_heads"] = config["num_attention_heads"]
         arguments |= _covered(arguments, row, shapes, fields)
         arguments = {k: v for k, v in arguments.items() if v != LEARNED.get(k, ...)}
         return changed_options(arguments)
@@ -427,7 +416,7 @@ class HuggingFace(Format):
         is_named = any(name != f"LABEL_{i}" for i, name in enumerate(names))
         kinds = [kind for kind, text in PROBLEMS.items() if text == fields.get("problem_type")]
         return Numerics(
-            gelu=gelu_of(fields),
+            gelu=gelu_of(fields["hidden_act"], bool(fields.get("use_gated_mlp")), "hidden_act"),
             layer_norm_epsilon=fields["layer_norm_eps"],
             preprocessing=_read_processor(config.get(PROCESSOR) or {}, row.processor),
             resizing=row.resizing,

@@ -46,6 +46,8 @@ class ModelType:
         base: The prefix of the backbone's tensors in classes with a head; "" for the type's name.
         square: Whether its configuration has one side for images and one for patches.
         fixed: The arguments that the type decides.
+        designs: The arguments that tensors decide: the first of these names that a file has counts,
+            and "" is in every file.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ModelType:
     base = ""
     square = False
     fixed: Mapping[str, Any] = types.MappingProxyType({"classifier": "token"})
+    designs: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({"": {}})
 
     def __init_subclass__(cls, name: str):
         cls.name = name
@@ -78,8 +81,8 @@ class ModelType:
         return {f"{layer}.weight" for layer in layers}
 
     def design(self, names: set[str]) -> dict[str, Any]:
-        """Returns the arguments that the presence of tensors decides."""
-        return {}
+        """Returns the arguments that the type and the presence of tensors decide."""
+        return {**self.fixed, **next((x for k, x in self.designs.items() if k in {"", *names}), {})}
 
     def derived(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the fields of the configuration that arguments decide."""
@@ -142,9 +145,7 @@ class Yolos(Vit, name="yolos"):
     image_size = (512, 864)
     processor = "YolosImageProcessor"
     square = True
-
-    def design(self, names):
-        return {"boxes": "tokens"} if f"{self.names.head}.weight" in names else {}
+    designs: Mapping = {f"{names.head}.weight": {"boxes": "tokens"}}
 
     def written(self, arch):
         return super().written(arch) | {"image_size": list(arch.image_size)}
@@ -166,13 +167,14 @@ class Deit(Vit, name="deit"):
         ("distilled", "classifier"): "DeiTForImageClassificationWithTeacher",
     }
     processor = "DeiTImageProcessor"
+    designs: Mapping = {
+        f"{names.head_dist}.weight": {"classifier": "distilled"},
+        "": {"distillation_token": True},
+    }
 
-    def design(self, names):
-        if f"{self.names.head_dist}.weight" in names:
-            return {"classifier": "distilled"}
-        return {"distillation_token": True}
 
-
+# The mean of the patches, not normalized.
+BARE_MEAN = {"classifier": "gap", "class_token": True, "final_norm": False}
 TABLE = "relative_position_bias.relative_position_bias_table"
 
 
@@ -188,14 +190,11 @@ class Beit(Vit, name="beit"):
     fixed: Mapping = {"classifier": "token", "qkv_bias": "qv"}
     resizing = Resizing("bicubic", "bicubic", biases="bilinear_half_pixel", crops=True)
     square = True
-
-    def design(self, names):
-        """The pooler normalizes the mean; without a pooler, nothing does."""
-        if f"{self.names.pooled_norm}.weight" in names:
-            return {"classifier": "gap_norm", "class_token": True}
-        if f"{self.names.norm}.weight" in names:
-            return {}
-        return {"classifier": "gap", "class_token": True, "final_norm": False}
+    designs: Mapping = {  # the pooler normalizes the mean; without a pooler, nothing does
+        f"{names.pooled_norm}.weight": {"classifier": "gap_norm", "class_token": True},
+        f"{names.norm}.weight": {},
+        "": BARE_MEAN,
+    }
 
     def written(self, arch):
         return super().written(arch) | {
@@ -232,10 +231,7 @@ class Dinov2(ModelType, name="dinov2"):
     processor = "BitImageProcessor"
     fixed: Mapping = {"classifier": "token", "layer_scale": LAYER_SCALE}
     square = True
-
-    def design(self, names):
-        """A classifier reads the class token and the mean of the patches."""
-        return {"classifier": "token_gap"} if f"{self.names.head}.weight" in names else {}
+    designs: Mapping = {f"{names.head}.weight": {"classifier": "token_gap"}}
 
     def written(self, arch):
         return super().written(arch) | {"mlp_ratio": self._ratio(arch)}
@@ -314,12 +310,7 @@ class ClipVision(ModelType, name="clip_vision_model"):
     fixed: Mapping = {"classifier": "token", "qkv_bias": "all", "pre_norm": True}
     base = "vision_model."
     square = True
-
-    def design(self, names):
-        """A classifier reads the mean of the patches, not normalized, or the class token."""
-        if f"{self.names.head}.weight" in names:
-            return {"classifier": "gap", "class_token": True, "final_norm": False}
-        return {}
+    designs: Mapping = {f"{names.head}.weight": BARE_MEAN}
 
     def written(self, arch):
         projects = arch.num_classes is not None and not arch.options.head_use_bias
@@ -349,12 +340,10 @@ class OwlVit(ClipVision, name="owlvit_vision_model"):
     classes: Mapping = {}  # they need a text tower; a model without boxes is written as a CLIP
     image_size = (768, 768)
     processor = "OwlViTImageProcessor"
-
-    def design(self, names):
-        head, objectness = (self.names.others[name] for name in ("head", "head_objectness"))
-        if f"{head}.weight" not in names:
-            return {}
-        return {"boxes": "texts_objectness" if f"{objectness}.weight" in names else "texts"}
+    designs: Mapping = {
+        f"{names.others['head_objectness']}.weight": {"boxes": "texts_objectness"},
+        f"{names.others['head']}.weight": {"boxes": "texts"},
+    }
 
 
 class OwlV2(OwlVit, name="owlv2_vision_model"):
@@ -373,11 +362,8 @@ class Siglip(ModelType, name="siglip_vision_model"):
     fixed: Mapping = {"classifier": "gap", "qkv_bias": "all", "map_mlp_dim": None}
     base = "vision_model."
     square = True
-
-    def design(self, names):
-        """A classifier reads the mean of the normalized patches; without one, there is a pool."""
-        pools = self.names.pool_probe in names and f"{self.names.head}.weight" not in names
-        return {"classifier": "map"} if pools else {}
+    # A classifier reads the mean of the normalized patches, even beside a pool.
+    designs: Mapping = {f"{names.head}.weight": {}, names.pool_probe: {"classifier": "map"}}
 
 
 class Siglip2(Siglip, name="siglip2_vision_model"):

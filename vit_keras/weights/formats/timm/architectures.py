@@ -14,7 +14,7 @@ from vit_keras.layers.common import changed_options, check_choice, pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics, grid_of
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.weights.formats.base import COVERS, GELUS, covered_positions, pairs, resnet_sizes
+from vit_keras.weights.formats.base import COVERS, covered_positions, gelu_of, pairs, resnet_sizes
 from vit_keras.weights.formats.tensor_names import TensorNames
 
 # The names of some tensors in other classes and files.
@@ -358,7 +358,7 @@ def _image_size(sizes, names, shapes, theirs, config):
         if stated is None and sizes.get("position_embedding") == "relative_2d":
             offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
             stated = tuple((offsets + 1) // 2 * side for side in patch_size)
-        return covered_positions(sizes, 0, stated) if stated is not None else {}
+        return covered_positions(sizes, 0, stated)
     is_hybrid = sizes.get("resnet_layers") is not None
     covers: tuple[str, ...] = ("all",) if is_hybrid else COVERS
     if "no_embed_class" in theirs and not is_hybrid:
@@ -374,19 +374,15 @@ def numerics(shapes: dict, config: dict) -> Numerics:
         ValueError: The MLP has an activation that `VisionTransformer` does not have.
     """
     theirs, source = arguments_of(config, shapes), pretrained_of(config)
-    act = theirs["act_layer"]
-    if not is_gated(shapes):
-        check_choice(act, GELUS, "act_layer")
-    elif stated := (config.get("model_args") or {}).get("act_layer"):  # else SiLU
-        check_choice(stated, ("silu", "swish"), "act_layer")
+    activation, gates = theirs["act_layer"], is_gated(shapes)
+    if gates:
+        activation = (config.get("model_args") or {}).get("act_layer") or "silu"
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
         mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
         std=tuple(source.get("std", (0.5, 0.5, 0.5))),
         interpolation=source.get("interpolation", "bicubic"),
-        antialias=True,
         crop_fraction=None if source.get("crop_mode") == "squash" and crop == 1 else crop,
-        rounding="torchvision",
     )
     labels = config.get("label_names")
     return Numerics(
@@ -394,7 +390,7 @@ def numerics(shapes: dict, config: dict) -> Numerics:
         standardization="timm",
         group_norm_epsilon=1e-5,
         class_names=None if labels is None else tuple(labels),
-        gelu=GELUS.get(act, "exact"),
+        gelu=gelu_of(activation, gates, "act_layer"),
         layer_norm_epsilon=theirs["norm_eps"],
         resizing=_resizing(theirs),
     )
