@@ -120,10 +120,11 @@ NORM = {"weight": torch.ones(24), "bias": torch.zeros(24)}
 REFUSED = {
     "mlp_head.1": ({f"mlp_head.0.{k}": v for k, v in NORM.items()}, "mlp_head.0.weight"),
     "fc": ({"neck.weight": torch.ones(24, 24)}, "neck.weight"),
+    "linear": ({"backbone.linear.weight": torch.ones(5, 24)}, "backbone.linear.weight"),
 }
 
 
-@pytest.mark.parametrize(("head", "prefix"), [*zip(REFUSED, ["", "backbone."])])
+@pytest.mark.parametrize(("head", "prefix"), [*zip(REFUSED, ["", "backbone.", "backbone."])])
 def test_what_no_head_expresses_is_refused_by_name(model, state, tmp_path, head, prefix):
     others, name = REFUSED[head]
     torch.save(renamed(state, prefix, head, **others), tmp_path / "a.pth")

@@ -189,7 +189,8 @@ def _take_head(row, spelled, beside):
     outer = {k: v for k, v in beside.items() if HEAD.match(k)}
     layers = {re.split("[.:](?=[^.:]*$)", name)[0] for name in (*inner, *outer)}
     leaves = {re.split("[.:]", name)[-1] for name in (*inner, *outer)}
-    is_one = len(layers) == 1 and leaves in ({"weight"}, {"weight", "bias"}) and not is_known
+    is_one = len(layers) == 1 and not (is_known or (inner and outer))
+    is_one &= leaves in ({"weight"}, {"weight", "bias"})
     is_theirs = bool(inner) and all(name.startswith(ours) for name in inner)
     linear = is_one and (is_theirs or row.wraps(set(spelled)))
     for held, head in ((spelled, inner), (beside, outer)):
