@@ -156,15 +156,15 @@ def _eva(arch):
         arguments["attn_pool_num_heads"] = options.map_heads or arch.num_heads
         hidden = options.map_mlp_dim or arch.mlp_dim
         arguments["attn_pool_mlp_ratio"] = (hidden + 0.25) / arch.hidden_size
-    is_pe = arch.layer_norm_epsilon == 1e-5 and options.layer_scale is None
+    referenced = rope is not None and rope.reference is not None
+    row = arch.layer_norm_epsilon == 1e-5, options.layer_scale is not None, referenced
     if rope is not None:
         kind = "mixed" if rope.mixed else "dinov3" if rope.centered else "cat"
         arguments |= {"rope_type": kind, "rope_temperature": rope.base, **_rope_order(arch)}
         arguments["rope_grid_offset"] = rope.offset
-        if kind == "cat" and (rope.reference is not None or is_pe):  # PE has one
+        if kind == "cat" and (referenced or row[:2] == (True, False)):  # PE has one
             arguments["ref_feat_shape"] = list(rope.reference or arch.grid)
-    is_scaled, referenced = options.layer_scale is not None, rope and rope.reference is not None
-    return EVAS[arch.layer_norm_epsilon == 1e-5, is_scaled, bool(referenced)], arguments
+    return EVAS[row], arguments
 
 
 def _rope_order(arch):

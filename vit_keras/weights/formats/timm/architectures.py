@@ -236,8 +236,7 @@ def architecture_of(config: dict) -> str:
 
 def pretrained_of(config: dict) -> dict[str, Any]:
     """Returns the part of a `config.json` about the images and the license; all of it if old."""
-    source = config.get("pretrained_cfg", config)
-    return source if isinstance(source, dict) else {}
+    return config.get("pretrained_cfg", config) or {}
 
 
 GATED = "SwiGLU"  # among the names, marks a gate
