@@ -247,7 +247,7 @@ WRONG = [
     ("dinov3_plus", {}, {"model_args": {"rope_grid_offset": 0.5}}, "rope_grid_offset=0.5"),
     (*changed(use_post_norm=True), "normalization after .*: use_post_norm=True"),
     (*changed(global_pool="avg", pool_include_prefix=True), "to a mean of all tokens"),
-    ("mae_fine_tuned", {}, {"model_args": {"global_pool": "token"}}, "`fc_norm` must follow"),
+    ("mae_fine_tuned", {}, {"model_args": {"global_pool": "token"}}, "model: fc_norm.weight"),
 ]
 
 

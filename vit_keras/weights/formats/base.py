@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import variants
-from vit_keras.layers.common import Prefix, ViTOptions, changed_options, check_choice
+from vit_keras.layers.common import Prefix, ViTOptions, changed_options, check_choice, pair
 from vit_keras.models.architectures import Numerics, VisionTransformerArchitecture
 
 Shapes = dict[str, tuple[int, ...]]
@@ -95,7 +95,8 @@ def covered_positions(
     Args:
         arguments: The other arguments of the model.
         positions: The number of learned positions; 0 for a model without any.
-        image_size: Height and width from a configuration; None guesses a square grid.
+        image_size: The side, or height and width, from a configuration; None or empty guesses a
+            square grid.
         covers: The values of `ViTOptions.position_cover` to try.
         strict: Whether a size that contradicts the number of positions is refused, not ignored.
 
@@ -110,8 +111,8 @@ def covered_positions(
     stages, patch_size = arguments.get("resnet_layers"), arguments["patch_size"]
     stride = 1 if stages is None else variants.stem_stride(stages)  # of a hybrid's stem
     slots = {cover: prefix.positions(cover) for cover in covers}
-    extra = None
-    if image_size is not None and positions:
+    image_size, extra = pair(image_size, "image_size") if image_size else None, None
+    if image_size and positions:
         sides = (size // (patch * stride) for size, patch in zip(image_size, patch_size))
         extra = positions - math.prod(sides)
         if extra not in slots.values() and strict:
@@ -120,17 +121,15 @@ def covered_positions(
                 f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
                 f"Received: {positions} positions"
             )
-    if image_size is None or (positions and extra not in slots.values()):
+    if not image_size or (positions and extra not in slots.values()):
         extra = next((k for k in slots.values() if square_side(positions - k)), None)
         if extra is None:
             return {}
-        image_size = [square_side(positions - extra) * patch * stride for patch in patch_size]
-    cover = "all"
-    if extra not in (None, prefix.count):
-        cover = next(name for name, count in slots.items() if count == extra)
+        image_size = tuple(square_side(positions - extra) * patch * stride for patch in patch_size)
+    cover = next(k for k in ("all", *covers) if extra in (None, prefix.positions(k)))
     crops = any(side % patch for side, patch in zip(image_size, patch_size))
     changes = {"position_cover": cover, "crop_to_patches": crops}
-    return {"image_size": tuple(image_size), **changed_options(changes)}
+    return {"image_size": image_size, **changed_options(changes)}
 
 
 def count_blocks(names, prefix: str) -> int:

@@ -203,8 +203,7 @@ def _spelled(row, names, registers):
     tables = ["resized", "positions"] if row is DINOV2 else []
     held = [name for name in names or () if re.fullmatch(r"embeddings/\d+", name)]
     extra = 1 + bool(registers) if names is None else len(held) - 1 - len(tables)
-    one = "registers" if registers and names is not None else "mask"
-    tokens = {0: [], 1: [one]}.get(extra, ["mask", "registers"])
+    tokens = {0: [], 1: ["registers" if registers else "mask"]}.get(extra, ["mask", "registers"])
     numbers = {name: f"embeddings/{i}" for i, name in enumerate(["cls", *tokens, *tables])}
     changes = {name: numbers.get(name, "") for name in ("positions", "registers")}
     return row.names.replaced(**changes), numbers.get("mask", ""), numbers.get("resized", "")

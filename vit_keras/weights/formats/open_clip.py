@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from vit_keras.layers import Rope
-from vit_keras.layers.common import check_choice, pair
+from vit_keras.layers.common import check_choice
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.preprocessing import Resizing
@@ -100,9 +100,8 @@ class OpenClip(Format):
         width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
         if width % head_width == 0:
             arguments["num_heads"] = width // head_width
-        size = vision.get("image_size")
-        size = None if size is None else pair(size, "image_size")
-        return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
+        positions = shapes[CLIP.positions][0]
+        return arguments | covered_positions(arguments, positions, vision.get("image_size"))
 
     def numerics(self, shapes, config):
         return Numerics(

@@ -335,15 +335,11 @@ def _links_to_write(arch, config):
     ]
 
 
-def _image_size_of(fields):
-    return pair(fields["image_size"], "image_size") if "image_size" in fields else None
-
-
 def _covered(arguments, row, shapes, fields):
     """Returns the size of images and the tokens that positions cover."""
     tensors, covers = row.names, row.covers
     count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
-    size, strict = _image_size_of(fields), True
+    size, strict = fields.get("image_size"), True
     if size is None and not tensors.linear_patches and "model_type" in fields:
         size, strict = row.image_size, False
     return covered_positions(arguments, count, size, covers, strict)
@@ -379,7 +375,7 @@ class HuggingFace(Format):
         for field in BIASES.keys() & row.fields:
             if not fields[field]:
                 result = [zeros(*k.ours) if re.search(BIASES[field], k.path) else k for k in result]
-        rows, columns = _image_size_of(fields) or (1, 1)
+        rows, columns = pair(fields.get("image_size", 1), "image_size")
         if rows != columns:
             result = [_transposed_table(link, arch, (rows, columns)) for link in result]
         if row.names.registers in names:

@@ -322,13 +322,7 @@ def _classifier(shapes, theirs, config):
         return "map"
     if "dist_token" in shapes:
         return "distilled"
-    if "fc_norm.weight" in shapes:
-        if stated in ("token", ""):
-            raise ValueError(
-                "`fc_norm` must follow a mean of the patches. Received: a configuration with "
-                f"global_pool={stated!r}, and fc_norm.weight. Rename fc_norm.* to norm.*, which "
-                "normalizes each token the same way"
-            )
+    if "fc_norm.weight" in shapes and stated not in ("token", ""):  # it follows a mean
         return "gap_norm"
     has_cls = not {"cls_token", "embeds.cls_token"}.isdisjoint(shapes)
     return "token" if has_cls and theirs["global_pool"] != "avg" else "gap"
@@ -349,12 +343,11 @@ def _image_size(sizes, names, shapes, theirs, config):
     """Returns the size of the images, and the tokens that positions cover."""
     table, patch_size = shapes.get(names.positions), sizes["patch_size"]
     stated = theirs.get("img_size", pretrained_of(config).get("input_size", [None])[1:])  # C, H, W
-    stated = pair(stated, "img_size") if stated else None
     if table is not None and len(table) == 4:
         size = [side * patch for side, patch in zip(table[1:3], patch_size)]
         return covered_positions(sizes, table[1] * table[2], size, ("patches",))
     if table is None:
-        if stated is None and sizes.get("position_embedding") == "relative_2d":
+        if not stated and sizes.get("position_embedding") == "relative_2d":
             offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
             stated = tuple((offsets + 1) // 2 * side for side in patch_size)
         return covered_positions(sizes, 0, stated)
