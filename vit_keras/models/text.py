@@ -128,6 +128,9 @@ class PairLogits(keras.layers.Layer):
         cosines = ops.matmul(x, ops.transpose(texts))
         return cosines * ops.exp(self.logit_scale) + self.logit_bias
 
+    def compute_output_shape(self, x_shape, texts_shape):
+        return (x_shape[0], texts_shape[0])
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageText:

@@ -54,7 +54,7 @@ def _tower_config(config):
     if not isinstance(tower, dict):
         return config
     outer = [key for key in config if key.endswith(".json") or key in ("id2label", "problem_type")]
-    whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
+    whole = config.get("model_type")
     if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
         whole = part
     inner = config.get("vision_config_dict") or tower  # in old files
@@ -324,8 +324,7 @@ def _transposed_table(link, arch, size):
 
 def _links_to_write(arch, config):
     """Links all variables of a model, and the other tensors that its transformers class needs."""
-    kind = _tower_config(config).get("model_type")
-    row = MODEL_TYPES[kind] if kind else type_for(arch)
+    row = _read_config(config, set())[0] if config else type_for(arch)
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = (row.base or f"{row.name}.") if _kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
@@ -388,7 +387,7 @@ class HuggingFace(Format):
         channels = fields.get("num_channels", 3)
         arguments = tensors.sizes(shapes, design["classifier"], channels=channels) | design
         if tensors.positions and not tensors.relative:  # which only BEiT may lack
-            arguments["position_embedding"] = "learned"
+            arguments.pop("position_embedding", None)
         if "rope_theta" in row.fields:
             arguments["rope"] = Rope(base=fields["rope_theta"], centered=True)
         if arguments.get("boxes") in WITH_NO_OBJECT:
@@ -401,9 +400,7 @@ class HuggingFace(Format):
                 check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
         if "model_type" in fields or "num_attention_heads" in config:
             arguments["num_heads"] = fields["num_attention_heads"]
-        arguments |= _covered(arguments, row, shapes, fields)
-        arguments = {k: v for k, v in arguments.items() if v != LEARNED.get(k, ...)}
-        return changed_options(arguments)
+        return changed_options({**arguments, **_covered(arguments, row, shapes, fields)})
 
     def numerics(self, shapes, config):
         row, fields = _read_config(config, set(shapes))
