@@ -336,12 +336,11 @@ def _links_to_write(arch, config):
 
 def _covered(arguments, row, shapes, fields):
     """Returns the size of images and the tokens that positions cover."""
-    tensors, covers = row.names, row.covers
-    count = shapes.get(tensors.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
+    count = shapes.get(row.names.positions, (0, 0))[-2]  # (N, D) or (1, N, D)
     size, strict = fields.get("image_size"), True
-    if size is None and not tensors.linear_patches and "model_type" in fields:
+    if size is None and not row.names.linear_patches and "model_type" in fields:
         size, strict = row.image_size, False
-    return covered_positions(arguments, count, size, covers, strict)
+    return covered_positions(arguments, count, size, row.covers, strict)
 
 
 class HuggingFace(Format):

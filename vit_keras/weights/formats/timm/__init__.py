@@ -188,6 +188,7 @@ class Timm(Format):
     folder_name = "model.safetensors"
     head: tuple[str, ...] = ("head.", "head_dist.", "pre_logits.")
     ignored: tuple[str, ...] = (BUFFERS,)
+    infer, numerics = staticmethod(architectures.infer), staticmethod(architectures.numerics)
 
     def detect(self, names):
         stem = {"patch_embed.proj.weight", "embeds.proj.weight"} & names
@@ -229,12 +230,6 @@ class Timm(Format):
             others.append(Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), unfold, fold))
         linked = {path for link in others for path in link.ours}
         return others + [link for link in row.links(arch, names) if link.path not in linked]
-
-    def infer(self, shapes, config):
-        return architectures.infer(shapes, config)
-
-    def numerics(self, shapes, config):
-        return architectures.numerics(shapes, config)
 
     def as_read(self, arch):
         """Returns what `links` writes in another form, and the arguments that the class fixes."""
