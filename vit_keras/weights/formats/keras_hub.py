@@ -215,12 +215,12 @@ def _in_keras(row, link):
     Keras has our layout, but DINOv3's matrices and SwiGLU's fused ones are PyTorch's, transposed.
     """
     path, ends = link.ours[0], {".weight": "/0", ".bias": "/1"}
-    theirs = tuple(re.sub(r"\.\w+$", lambda end: ends[end[0]], name) for name in link.theirs)
+    link = link.renamed(lambda name: re.sub(r"\.\w+$", lambda end: ends[end[0]], name))
     if not path.endswith(("/kernel", "/bias")):
-        return dataclasses.replace(link, theirs=theirs)
+        return link
     if path.startswith("embedding/") or (row is not DINOV3 and len(link.ours) == 1):
-        return tensor_names.single(theirs[0], path)
-    return Link(theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
+        return tensor_names.single(link.theirs[0], path)
+    return Link(link.theirs, link.ours, lambda x: link.read(x.T), lambda *x: (link.write(*x)[0].T,))
 
 
 def _in_pytorch(shapes):

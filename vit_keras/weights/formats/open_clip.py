@@ -81,13 +81,8 @@ class OpenClip(Format):
     marks = (CLIP.cls, CLIP.positions, "conv1.weight", "transformer.resblocks.0.ln_1.weight")
 
     def links(self, arch, names, config):
-        linked = CLIP.links(arch)
-        if not arch.options.pre_norm:
-            linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in linked]
-        if names is not None:
-            return linked
-        named = (tuple(TOWER + name for name in link.theirs) for link in linked)
-        return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
+        linked = [zeros(k.path) if k.path == "embedding/bias" else k for k in CLIP.links(arch)]
+        return [k.renamed(lambda name: TOWER + name) if names is None else k for k in linked]
 
     def infer(self, shapes, config):
         vision = model_field(config, "vision_cfg", {})

@@ -53,6 +53,10 @@ class Link:
         blank = [np.broadcast_to(np.float32(0), variables[path].shape) for path in self.ours]
         return {name: x.shape for name, x in zip(self.theirs, self.write(*blank))}
 
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        """Returns the link to tensors of other names."""
+        return dataclasses.replace(self, theirs=tuple(map(rename, self.theirs)))
+
     def mapped(self, read: Callable, write: Callable) -> Self:
         """Returns the link to variables whose arrays are made by `read`, and undone by `write`."""
         return dataclasses.replace(

@@ -5,7 +5,6 @@ head; the in-memory names of transformers 5 are also read. The pooler of a `ViTM
 `pre_logits`. Text towers, pre-training decoders and mask tokens are left out.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -328,10 +327,8 @@ def _links_to_write(arch, config):
     fillers = [constant(name, value) for name, value in row.fillers(arch).items()]
     base = (row.base or f"{row.name}.") if _kind_of_head(arch) else ""
     prefixed = lambda name: name if name.startswith(HEADS) else f"{base}{name}"
-    return [
-        dataclasses.replace(link, theirs=tuple(map(prefixed, link.theirs)))
-        for link in [*row.names.links(arch), *fillers, *_no_registers(arch, row)]
-    ]
+    links = [*row.names.links(arch), *fillers, *_no_registers(arch, row)]
+    return [link.renamed(prefixed) for link in links]
 
 
 def _covered(arguments, row, shapes, fields):
