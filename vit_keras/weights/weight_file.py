@@ -173,40 +173,14 @@ def open_tensors(path: str) -> Reader:
     return READERS[kind](path)
 
 
-TRANSFORMERS_4 = "with transformers 4: `from_pretrained(folder, {}=True).save_pretrained(other)`"
-# Files of other programs, by patterns of file names, and what to do with them.
-FOREIGN = {
-    r"adapter_(config\.json|model\..*)": "a set of PEFT adapters. Merge them into their model: "
-    "`PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(other)`",
-    r".*\.msgpack": f"a Flax model. Convert it {TRANSFORMERS_4.format('from_flax')}",
-    r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "a TensorFlow or Keras 2 model in HDF5. Convert it "
-    f"{TRANSFORMERS_4.format('from_tf')}; vit_keras.legacy reads the files of vit-keras 0.x",
-    r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "an Orbax checkpoint. Restore "
-    "it with `orbax.checkpoint`, then call `np.savez(path, **flatten_dict(params, sep='/'))`",
-    r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a TensorFlow checkpoint. "
-    "Read its arrays with `tf.train.load_checkpoint`, or open the same model from .npz",
-    r".*\.gguf": "a quantized GGUF model for llama.cpp. Open the model's safetensors file",
-}
-
-
-def _refuse_foreign(path, names):
-    for name in sorted(names):
-        for pattern, what in FOREIGN.items():
-            if re.fullmatch(pattern, name):
-                raise ValueError(f"{os.path.join(path, name)!r} belongs to {what}")
-
-
 def locate(path: str) -> str:
     """Returns the path of the file of weights at `path`, a file or a folder."""
     if os.path.isfile(path):
-        _refuse_foreign(os.path.dirname(path), [os.path.basename(path)])
         return path
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
-        file = weights_among(names)
-        if file and not file.startswith("adapter_"):
+        if file := weights_among(names):
             return os.path.join(path, file)
-        _refuse_foreign(path, names)
         has_shards = any(map(SHARD.fullmatch, names))
         raise FileNotFoundError(
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
