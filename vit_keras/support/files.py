@@ -21,7 +21,7 @@ import shutil
 import socket
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 PLACEHOLDERS = {  # by the first bytes, in lowercase
@@ -200,25 +200,19 @@ def recover(parent: str | os.PathLike) -> None:
     """
     for left in pathlib.Path(parent).absolute().glob(f"{PARTIAL}*"):
         path = left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK))
-        with contextlib.suppress(OSError), reserved(path, _give_up):
+        with contextlib.suppress(OSError), reserved(path, wait=False):
             pass
 
 
-def _give_up():
-    raise BlockingIOError
-
-
 @contextlib.contextmanager
-def reserved(
-    path: pathlib.Path, on_wait: Callable[[], None] = lambda: None
-) -> Iterator[pathlib.Path]:
+def reserved(path: pathlib.Path, wait: bool = True) -> Iterator[pathlib.Path]:
     """Yields an empty hidden folder beside `path`, for this process alone, and removes it later.
 
     Missing parent folders are created.
 
     Args:
         path: The file or folder that the block writes.
-        on_wait: As in `exclusive_lock`.
+        wait: As in `exclusive_lock`.
 
     Raises:
         OSError: If the disk cannot hold the file. The error names `path` instead of hidden names,
@@ -228,7 +222,7 @@ def reserved(
     hidden = path.with_name(PARTIAL + path.name)
     try:
         hidden.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(f"{hidden}{LOCK}", on_wait):
+        with exclusive_lock(f"{hidden}{LOCK}", wait):
             _clear(hidden, path)
             try:
                 hidden.mkdir(exist_ok=True)
@@ -293,26 +287,20 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iterator[None]:
+def exclusive_lock(path: str | os.PathLike, wait: bool = True) -> Iterator[None]:
     """Holds the lock of the file at `path` during a `with` block.
 
     Args:
         path: The lock file, which is made if necessary.
-        on_wait: A function to call once if another process, or other code in this one, holds the
-            lock. An error that it raises ends the wait.
+        wait: Whether to wait while another process, or other code in this one, holds the lock.
 
     Raises:
+        TimeoutError: If the lock is held, and `wait` is false.
         OSError: If the lock file cannot be made, or the file system does not support locks.
     """
     import filelock
 
-    lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
-    try:
-        held = lock.acquire(blocking=False)
-    except filelock.Timeout:
-        on_wait()
-        held = lock.acquire()
-    with held:
+    with filelock.FileLock(path, blocking=wait, thread_local=False, fallback_to_soft=False):
         try:
             yield
         finally:
@@ -336,15 +324,15 @@ def claimed(
         ValueError: If another process is using the folder; the message names it.
     """
     lock = lock or place / LOCK
-
-    def refuse():
-        owner = "another process has it"
-        with contextlib.suppress(OSError):  # on Windows, other processes cannot read a locked file
-            owner = lock.read_text("utf-8") or owner
-        raise ValueError(f"{str(place)!r} is in use: {owner}. {remedy}")
-
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(lock, refuse):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(lock, wait=False))
+        except TimeoutError as error:
+            owner = "another process has it"
+            with contextlib.suppress(OSError):  # on Windows, a locked file cannot be read
+                owner = lock.read_text("utf-8") or owner
+            raise ValueError(f"{str(place)!r} is in use: {owner}. {remedy}") from error
         process = f"process {os.getpid()} on {socket.gethostname()}"
         signed = f"{purpose} by {process} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
         with contextlib.suppress(OSError):  # the next write reports a full disk

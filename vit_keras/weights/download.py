@@ -100,9 +100,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     if mirror := os.environ.get(MIRROR, "").rstrip("/"):
         url = url.replace(BASE_URL, mirror, 1)
     recover(target.parent)
-    waiting = lambda: _say(f"Waiting for the process that downloads {url}")
     if not target.is_file():
-        with reserved(target, waiting) as hidden:
+        with reserved(target) as hidden:
             if not target.is_file():  # unless another process has just downloaded it
                 _say(f"Downloading {url}")
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
@@ -126,19 +125,20 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 def _download(url, part, target, timeout, retries, most):
     """Downloads `url` into the file `part`; `target` is for messages, `most` is the limit in bytes.
 
-    After a broken connection, only the missing bytes of the same version are requested.
+    After a broken connection, only the missing bytes are requested. The checksums in the file show
+    whether it has changed in between.
     """
     kind: type[OSError] = ConnectionError
-    tag = ""
     # Without `identity`, a server may compress, and offsets would count compressed bytes.
     headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
     with open(part, "wb") as file:
         for attempt in range(retries + 1):
             time.sleep(min(2**attempt // 2, 8))
+            if done := file.tell():
+                headers["Range"] = f"bytes={done}-"
             try:
                 request = urllib.request.Request(url, headers=headers)
                 with urllib.request.urlopen(request, timeout=timeout) as response:
-                    tag = response.headers.get("ETag", "")
                     return _receive(url, response, file, most)
             except urllib.error.HTTPError as error:
                 fault = f"the server answered {error.code} {error.reason}"
@@ -148,8 +148,6 @@ def _download(url, part, target, timeout, retries, most):
             except (*BROKEN, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 fault = f"{reason or type(error).__name__}, {attempt + 1} attempts"
-                if (done := file.tell()) and tag.startswith('"'):
-                    headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     raise kind(
         f"{url} cannot be downloaded: {fault}. Check the network and the URL in a browser, set "
         "VIT_KERAS_MIRROR to the URL of a mirror, or put the file "
@@ -163,8 +161,6 @@ def _receive(url, response, file, most):
         file.seek(0)
         file.truncate()
     done = file.tell()
-    if not response.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
-        raise ConnectionError("the server sent a different range from the one requested")
     size = None if response.length is None else done + response.length
     bar = keras.utils.Progbar(size, unit_name="byte")
     # `read1` returns received bytes, which are written even if the connection stalls

@@ -238,7 +238,7 @@ def open_index(files: ShardFiles, column: str | None, scan: Scan) -> Index:
     path = index_path(files, column)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(f"{path}.lock", lambda: None):
+        with exclusive_lock(f"{path}.lock"):
             if not path.exists():  # another process may have built it meanwhile
                 write_index(path, *_scanned(files, scan, column))
     try:

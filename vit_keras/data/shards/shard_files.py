@@ -209,7 +209,7 @@ class ShardFiles:
             )
         if not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with exclusive_lock(f"{copy.parent}.lock", lambda: None):
+            with exclusive_lock(f"{copy.parent}.lock"):
                 if not copy.exists():  # another process may have copied it meanwhile
                     self._make_room(shard.size)
                     _copy(shard, copy)
