@@ -117,7 +117,7 @@ def _described(file):
     }
 
 
-SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
+SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "patch_size")
 # Options that do not tell families apart: the weights contain what matters, or sizes decide them.
 UNDECIDED = (
     *("layer_scale", "rope", "crop_to_patches", "head_use_bias", "qkv_bias", "mlp", "mlp_norm"),
@@ -125,7 +125,7 @@ UNDECIDED = (
     *("window_size", "global_blocks"),
 )
 # Arguments that choose among families with the same architecture.
-HINTS = ("gelu", "layer_norm_epsilon", "image_size", "num_classes")
+HINTS = ("gelu", "layer_norm_epsilon", "image_size", "num_classes", "mlp")
 
 
 def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
@@ -180,10 +180,13 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
 
 
 def _has_sizes(row, arguments):
-    patch = arguments.get("patch_size")
-    sizes = {size: getattr(row, size) for size in SIZES}
-    same = all(arguments.get(size, value) == value for size, value in sizes.items())
-    return same and patch in (row.patch_size, (row.patch_size,) * 2)
+    return _count_same(vars(row), arguments, SIZES) == len(SIZES)
+
+
+def _count_same(expected, arguments, keys):
+    """Counts the arguments that have the expected value, for height and width alike, or none."""
+    values = [(expected[key], arguments.get(key, expected[key])) for key in keys]
+    return sum(value in (other, (other,) * 2) for other, value in values)
 
 
 def _similar(arguments):
@@ -198,10 +201,8 @@ def _design(arguments):
     """Returns what decides which weights exist, as far as it differs from the paper's models."""
     options, classifier = ViTOptions.among(arguments), arguments["classifier"]
     changed = {name: value for name, value in options.changed().items() if name not in UNDECIDED}
-    prefix, positions = (
-        Prefix.of(classifier, options),
-        arguments.get("position_embedding", "learned"),
-    )
+    prefix = Prefix.of(classifier, options)
+    positions = arguments.get("position_embedding", "learned")
     changed |= {"prefix": prefix.names, "positions": positions}
     if classifier == "map":
         changed["pooling"] = classifier
@@ -215,7 +216,5 @@ def _design(arguments):
 
 
 def _agreement(row, arguments):
-    expected = row.constructor_arguments()
-    hints = {key: arguments[key] for key in HINTS if key in arguments}
-    same = [value in (expected[key], (expected[key],) * 2) for key, value in hints.items()]
-    return sum(same) + (arguments.get("mlp", "gelu") == expected.get("mlp", "gelu"))
+    mlp = {"mlp": "gelu"}  # the default
+    return _count_same(mlp | row.constructor_arguments(), mlp | arguments, HINTS)
