@@ -10,7 +10,6 @@ examples:
 """
 
 import json
-import os
 from collections.abc import Sequence
 
 from vit_keras.commands import options as shared
@@ -44,8 +43,6 @@ def run(options: shared.Options) -> None:
     from vit_keras.training.checkpoints import is_checkpoint
 
     with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):
-        if os.path.isfile(os.path.join(options.input, "config.yaml")):
-            options.input = str(runs.find_run(options.input).model_file)
         is_step = is_checkpoint(options.input)
         if (options.adapters or is_step) and (options.source or options.overrides):
             raise UsageError(

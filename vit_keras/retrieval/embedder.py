@@ -314,9 +314,7 @@ class EmbeddingJob:
         common: Any = {"batch": min(batch, self.total), "on_error": on_error}
         pictures = pictures._replace(pictures=listed)
         self._embed = functools.partial(embed_batches, embedder, pictures, **common)
-        digest = hashlib.sha256()
-        for picture in listed:
-            digest.update(json.dumps(picture).encode() + b"\n")
+        digest = hashlib.sha256("".join(json.dumps(x) + "\n" for x in listed).encode())
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
         known = {"dtype": dtype, "batch": batch, "backend": keras.backend.backend()}

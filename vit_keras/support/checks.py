@@ -247,15 +247,10 @@ def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None
         names = (fields,) if isinstance(fields, str) else fields
         values = [operator.attrgetter(name)(config) for name in names]
         if not (values == [None] or holds(*values)):
-            options = _in_words([f"`{prefix}{name}`" for name in names])
-            received = _in_words([textwrap.shorten(str(value), 200) for value in values])
+            options = " and ".join(f"`{prefix}{name}`" for name in names)
+            received = " and ".join(textwrap.shorten(str(value), 200) for value in values)
             says = ": " if len(names) > 1 else " must be "
             raise ValueError(f"{options}{says}{rule}. Received: {received}")
-
-
-def _in_words(texts):
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def check_defaults(run: Any, names: Collection[str], where: str) -> None:

@@ -7,7 +7,6 @@ downloaded.
 """
 
 import contextlib
-import functools
 import hashlib
 import os
 import pathlib
@@ -155,11 +154,10 @@ def _file(hub, address, commit, name):
     if commit not in (None, *pathlib.Path(path).parts):
         raise ConnectionError(f"{address} changed during the download. Try again")
     blob = os.path.realpath(path)  # whose name in the cache is its hash
-    expected, status = os.path.basename(blob), os.stat(blob)
+    expected = os.path.basename(blob)
     if not HASH.fullmatch(expected):  # the cache is on a file system without links
         return path
-    digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
-    if digest != expected:
+    if (digest := _digest(blob, len(expected))) != expected:
         with contextlib.suppress(OSError):  # Windows cannot remove an open file
             os.remove(blob)
         raise DamagedFile(
@@ -169,13 +167,13 @@ def _file(hub, address, commit, name):
     return path
 
 
-@functools.lru_cache(maxsize=256)
-def _digest(path, digits, size, changed):
-    """Returns the SHA-256 of a file, or git's hash of 40 digits; cached until the file changes."""
+def _digest(path, digits):
+    """Returns the SHA-256 of a file, or git's hash of 40 digits."""
     if digits == 64:
         return files.sha256(path)
-    content = b"blob %d\0" % size + pathlib.Path(path).read_bytes()  # of a small file
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    content = pathlib.Path(path).read_bytes()  # of a small file
+    start = b"blob %d\0" % len(content)
+    return hashlib.sha1(start + content, usedforsecurity=False).hexdigest()
 
 
 def _kaggle_folder(address: str) -> str:

@@ -126,12 +126,6 @@ def write_npz(path: str, tensors, note: str) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-# Pages that a map has read stay in memory, so it is renewed after this many bytes. Opening a map
-# unpickles the names of all tensors, which takes 13 ms for S/16; twice the bytes would halve the
-# time but use more memory.
-MAPPED_BYTES = 2**22
-
-
 class TorchTensors(Reader):
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
@@ -185,7 +179,7 @@ class TorchTensors(Reader):
                 'write its tensors: torch.save(model.state_dict(), "weights.pth")'
             ) from error
         self.held = dict(self._flat(state))
-        self.left = MAPPED_BYTES
+        self.left = checks.MAPPED_BYTES
 
     def _flat(self, state, above="", depth=4):
         """Yields the tensors in nested dictionaries, with the dictionaries' keys in their names."""
