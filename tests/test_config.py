@@ -100,7 +100,10 @@ TOGETHER = [
     ("--distill.kind hard", "`distill.kind` must be soft with no `distill.teacher`.*kind=hard"),
     (f"{HARD} --distill.temperature 3", "`distill.temperature` must be 2.0 with .*hard.*=3"),
     (f"{SOFT} --lora.rank 4 --model.weights a", "`lora.rank` must be null with `distill.teacher`"),
-    (f"{SOFT} --loss sigmoid", "task classes and loss softmax.*Received: t, soft, auto and sigm"),
+    (
+        f"{SOFT} --loss sigmoid",
+        "task classes and loss softmax.*Received: t and soft and auto and sigm",
+    ),
     (f"{FEATURES} --sweep", "`sweep` must be false with `distill.kind` features"),
     (
         f"{FEATURES} --distill.patches true --model.patch_keep_rate 0.5",
