@@ -103,7 +103,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     if not target.is_file():
         with reserved(target) as hidden:
             if not target.is_file():  # unless another process has just downloaded it
-                _say(f"Downloading {url}")
+                if keras.config.is_interactive_logging_enabled():
+                    print(f"Downloading {url}", flush=True)
                 timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
                 part = hidden / target.name
                 most = int((row.size_mib or 0) * (1 + SIZE_TOLERANCE) * 2**20) or LARGEST_BYTES
@@ -185,8 +186,3 @@ def _check_size(row, path):
             f"{str(path)!r} has {size_mib:.3g} MiB, but the published file has {published} MiB. "
             "Remove it, and it will be downloaded again"
         )
-
-
-def _say(message):
-    if keras.config.is_interactive_logging_enabled():
-        print(message, flush=True)

@@ -21,7 +21,7 @@ from vit_keras.support import extras
 from vit_keras.support.files import replacing, replacing_folder
 from vit_keras.support.keras_internals import operation_of, weights_in_memory
 from vit_keras.weights.containers import WRITERS
-from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
+from vit_keras.weights.containers.keras_h5 import write_h5, write_with_digest
 from vit_keras.weights.formats import registry, text
 from vit_keras.weights.texts import TOKENIZER_FILES
 from vit_keras.weights.weight_file import merge_configs
@@ -219,9 +219,7 @@ def _save_native(model, path, suffixes=(".keras", ".weights.h5")):
         if path.endswith(".keras"):
             model.save(temporary)
         else:
-            record_digest(memory := weights_in_memory(model))
-            with open(temporary, "wb") as file:
-                file.write(memory.getbuffer())
+            write_with_digest(temporary, weights_in_memory(model))
 
 
 def _tensors(model, row, arch, config):

@@ -27,7 +27,6 @@ from vit_keras.weights.formats.tensor_names import assign, misfits, read_links
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # largest ratio of summed channels or resized values to the file's values
-HEADS = ("keep", "drop", "reset")
 
 
 def copy_weights(model: keras.Model, file: WeightFile, head: str = "keep", rules=(None, None)):
@@ -38,7 +37,7 @@ def copy_weights(model: keras.Model, file: WeightFile, head: str = "keep", rules
     changes. `read_links` bounds the memory. `rules` resize positions and patch kernels; None stands
     for the rule of the source.
     """
-    check_choice(head, HEADS, "head")
+    check_choice(head, ("keep", "drop", "reset"), "head")
     numerics = file.numerics
     resizing = resizing_of(model) if numerics is None else numerics.resizing
     resizing = resizing.replaced(*rules)

@@ -7,6 +7,7 @@ groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
 
 import io
 import math
+import pathlib
 import subprocess
 import sys
 from typing import Any, TypedDict
@@ -77,11 +78,12 @@ def _claimed_bytes(dataset):
     return math.prod(dataset.shape) * max(size, 4) + chunk * size
 
 
-def record_digest(memory: io.BytesIO) -> None:
-    """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
+def write_with_digest(path: str, memory: io.BytesIO) -> None:
+    """Writes a `.weights.h5` that is in memory, with the SHA-256 of its variables as attribute."""
     with extras.require("h5py").File(memory, "r+") as file:
         places = sorted(h5_names.names(file)[0].items())
         file.attrs[h5_names.DIGEST] = checks.digest((k, file[place][()]) for k, place in places)
+    pathlib.Path(path).write_bytes(memory.getbuffer())
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
@@ -103,6 +105,4 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
                     group.require_group("vars").attrs["name"] = layer
             group["vars"][name.rpartition("/")[2]] = tensors[name]
         file.require_group("vars")
-    record_digest(memory)
-    with open(path, "wb") as written:
-        written.write(memory.getbuffer())
+    write_with_digest(path, memory)
