@@ -100,7 +100,7 @@ def tensors_of(file):
     """The tensors in a file, and its SHA-256 with the note that it covers."""
     with contextlib.closing(open_tensors(str(file))) as opened:
         part = next((part for part in opened.parts if part.path == str(file)), opened)
-        return {name: part.read(name) for name in part.shapes}, part.digest, part.note
+        return part.read_all(part.shapes), part.digest, part.note
 
 
 @pytest.mark.parametrize("name", [n for n in WRITTEN if n.endswith((".safetensors", ".h5"))])

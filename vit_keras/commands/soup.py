@@ -29,13 +29,13 @@ def run(options: shared.Options) -> None:
     from vit_keras.support.files import claimed_output, write_text
 
     names = ("dataset", "split", "data_dir", "label_columns")
-    chosen = {name: value for name in names if (value := getattr(options, name))}
-    if chosen and not options.greedy:
-        raise UsageError(f"`--{next(iter(chosen))}` needs `--greedy`; a plain mean uses no pictures")
+    known = {name: value for name in names if (value := getattr(options, name))}
+    if known and not options.greedy:
+        raise UsageError(f"`--{next(iter(known))}` needs `--greedy`; a plain mean uses no pictures")
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")
     with claimed_output(options.out, "a soup"):
         if options.greedy:
-            judge = experiments.development_judge(options.models, batch=options.batch_eval, **chosen)
+            judge = experiments.development_judge(options.models, batch=options.batch_eval, **known)
         model, rows = experiments.make_soup(options.models, judge)
         weights.save_model(model, options.out)
         write_text(log, json.dumps(rows, indent=1))

@@ -191,7 +191,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
             f"Received: model {model.name!r}, whose blocks have {checksum[:12]}…. Open that base"
         )
     checks.check_tensors(tensors, tensors.shapes)
-    arrays = {name: tensors.read(name) for name in tensors.shapes}
+    arrays = tensors.read_all(tensors.shapes)
     tensors.close()
     types = {variable.path: variable.dtype for variable in model.weights}
     typed = ((name, x, types.get(name, "float32")) for name, x in arrays.items())

@@ -168,6 +168,10 @@ class Reader:
         """Returns a tensor as a floating-point array."""
         return as_float(self.raw(name), name, self.path)
 
+    def read_all(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Returns tensors as floating-point arrays, by name."""
+        return {name: self.read(name) for name in names}
+
     def close(self) -> None:
         """Closes the file."""
         self.stack.close()

@@ -86,6 +86,9 @@ def misfits(links: Iterable[Link], shapes: Mapping, variables: Mapping, sized: C
     return faults
 
 
+BATCH_NUMBERS = 2**23  # of tensors to read together; a larger tensor is read with fewer others
+
+
 def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingProxyType({})):
     """Yields links, the paths of their variables, and new values.
 
@@ -94,12 +97,19 @@ def read_links(links: Iterable[Link], file: Any, made: Mapping = types.MappingPr
         file: An open `WeightFile`.
         made: The values of some links, by the path of the first variable.
     """
-    for link in links:
-        values = made.get(link.path)
-        if values is None:
-            values = link.read(*map(file.read, link.theirs))
-        yield from ((link, *value) for value in zip(link.ours, values))
-        del values  # before the next ones are read
+    links = list(links)
+    counts = (sum(math.prod(file.shapes[name]) for name in link.theirs) for link in links)
+    ends = zip(itertools.accumulate(counts), links)
+    for _, batch in itertools.groupby(ends, lambda pair: pair[0] // BATCH_NUMBERS):
+        few = [link for _, link in batch]
+        theirs = [name for link in few if link.path not in made for name in link.theirs]
+        arrays = file.tensors.read_all(dict.fromkeys(file.names[name] for name in theirs))
+        for link in few:
+            values = made.get(link.path)
+            if values is None:
+                values = link.read(*(arrays[file.names[name]] for name in link.theirs))
+            yield from ((link, *value) for value in zip(link.ours, values))
+        del arrays, values  # before the next ones are read
 
 
 def assign(links: Iterable[Link], file: Any, made: Mapping, variables: Mapping) -> None:
