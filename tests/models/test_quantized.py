@@ -101,6 +101,7 @@ def test_what_needs_whole_numbers_of_bits_is_refused(rng, tmp_path):
         lambda: exporting.export(model, tmp_path / "export"),
         lambda: weights.save(model, tmp_path / "a.safetensors", format="timm"),
         lambda: models.add_lora(model, 2),
+        lambda: models.with_image_size(model, 32),
     ):
         with pytest.raises(ValueError, match=r"quantized to 'int8'|quantization_mode='int8'"):
             action()

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 
 from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
+from vit_keras.layers.base import refuse_quantized
 from vit_keras.layers.common import pair
 from vit_keras.models import surgery
 from vit_keras.models.description import copy_description, resizing_of, task_of
@@ -145,6 +146,7 @@ def _resized(
 
 def _prepared(model, image_size):
     """Returns the model with its adapters merged, and the input for its copy."""
+    refuse_quantized(model, "A copy for images or patches of another size")
     shape = (*image_size, model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
     return merge_lora(model) if lora_layers(model) else model, images
