@@ -162,10 +162,8 @@ LOSSES = [  # they read probabilities
     L.SparseCategoricalCrossentropy(ignore_class=3),
     functools.partial(L.binary_crossentropy, label_smoothing=0.1),
 ]
-METRICS = [
-    *("binary_accuracy", "AUC", M.categorical_crossentropy, M.PrecisionAtRecall(0.5)),
-    M.Recall(thresholds=[0.3, 0.5]),
-]
+METRICS = ["binary_accuracy", "AUC", M.categorical_crossentropy, M.PrecisionAtRecall(0.5)]
+METRICS.append(M.Recall(thresholds=[0.3, 0.5]))
 
 
 def build(**options):

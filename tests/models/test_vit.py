@@ -45,13 +45,11 @@ def test_logits_equal_the_formulas(rng, classifier, representation_size, sizes):
 
 
 @pytest.mark.once
-def test_patches_are_averaged_also_where_keras_puts_channels_first():
+def test_patches_are_averaged_also_where_keras_puts_channels_first(request):
+    request.addfinalizer(lambda: keras.config.set_image_data_format("channels_last"))
     keras.config.set_image_data_format("channels_first")
-    try:
-        model = VisionTransformer(16, 4, **SMALL, classifier="gap")
-        assert model.get_layer("gap").output.shape == (None, 24)
-    finally:
-        keras.config.set_image_data_format("channels_last")
+    model = VisionTransformer(16, 4, **SMALL, classifier="gap")
+    assert model.get_layer("gap").output.shape == (None, 24)
 
 
 @pytest.mark.parametrize(
