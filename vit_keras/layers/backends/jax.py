@@ -163,31 +163,11 @@ def _tokens(blocks, tokens):
     return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
 
 
-def by_blocks(function, x, *weights):
-    """`function(x, *weights)` of tokens `(B, N, …)` whose results are independent: `(B, N, …)`.
-
-    The tokens are computed in blocks, and again for the gradient. Gradients of weights are summed
-    over the blocks in at least float32.
-    """
-    tokens = x.shape[1]
-    count, size = divide(tokens)
-    x = jnp.pad(x, [(0, 0), (0, count * size - tokens), *[(0, 0)] * (x.ndim - 2)], mode="edge")
-    blocks = jnp.moveaxis(jnp.reshape(x, (x.shape[0], count, size, *x.shape[2:])), 1, 0)
-    wide = [weight.astype(exact(weight)) for weight in weights]
-
-    @jax.checkpoint
-    def compute(block):
-        return function(block, *(y.astype(weight.dtype) for y, weight in zip(wide, weights)))
-
-    y = jnp.moveaxis(jax.lax.map(compute, blocks), 0, 1)  # (B, blocks, Q, …)
-    return jnp.reshape(y, (y.shape[0], count * size, *y.shape[3:]))[:, :tokens]
-
-
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis of `(…, D)`."""
-    normalize = lambda *tensors: ops.layer_normalization(*tensors, axis=-1, epsilon=epsilon)
-    tensors = x, ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
-    return by_blocks(normalize, *tensors) if _is_long(x) else normalize(*tensors)
+    gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
+    normalize = _layer_norm if _is_long(x) else _portable_layer_norm
+    return normalize(x, gamma, beta, epsilon)
 
 
 def mlp(x, first, second):
@@ -199,12 +179,88 @@ def mlp(x, first, second):
         return second(first(x))
     weights = first.kernel, first.bias, second.kernel, second.bias
     first_kernel, first_bias, kernel, bias = map(ops.convert_to_tensor, weights)
-    activate = lambda x, kernel: first.activation(x) @ kernel
-    return by_blocks(activate, x @ first_kernel + first_bias, kernel) + bias
+    return _after_activation(x @ first_kernel + first_bias, kernel, first.activation) + bias
 
 
 def _is_long(x) -> bool:
     return x.ndim == 3 and is_long(x.shape[1]) and on_cpus()
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _after_activation(x, kernel, activation):
+    """activation(x) @ kernel, `(B, N, K)` and `(K, M)`; the gradient recomputes the units."""
+    return activation(x) @ kernel
+
+
+def _after_activation_backward(activation, kept, gradient):
+    x, kernel = kept
+
+    def activate(x, gradient):
+        """The activation of rows, and the gradient with respect to the rows."""
+        y, pull = jax.vjp(activation, x)
+        return y, *pull(gradient)
+
+    units, into = by_blocks(activate, x, gradient @ kernel.T)
+    return into, jnp.einsum("bnk,bnm->km", units, gradient)
+
+
+_after_activation.defvjp(
+    lambda x, kernel, activation: (activation(x) @ kernel, (x, kernel)), _after_activation_backward
+)
+
+
+def _portable_layer_norm(x, gamma, beta, epsilon):
+    return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+
+
+_layer_norm = jax.custom_vjp(_portable_layer_norm, nondiff_argnums=(3,))
+
+
+def _layer_norm_backward(epsilon, kept, gradient):
+    x, gamma, beta = kept
+    wide = exact(x)
+
+    def of_rows(x, gradient):
+        """The gradient with respect to rows, and the rows with mean 0 and variance 1."""
+        scaled, x = gradient.astype(wide) * gamma, x.astype(wide)
+        x = x - jnp.mean(x, -1, keepdims=True)
+        scale = jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + epsilon)
+        normal = x * scale
+        common = jnp.mean(scaled * normal, -1, keepdims=True)
+        return (scaled - jnp.mean(scaled, -1, keepdims=True) - normal * common) * scale, normal
+
+    rows, normal = by_blocks(of_rows, x, gradient)
+    gamma_gradient = jnp.sum(gradient * normal, (0, 1)).astype(gamma.dtype)
+    beta_gradient = jnp.sum(gradient.astype(wide), (0, 1)).astype(beta.dtype)
+    return rows.astype(x.dtype), gamma_gradient, beta_gradient
+
+
+_layer_norm.defvjp(
+    lambda *arguments: (_portable_layer_norm(*arguments), arguments[:3]), _layer_norm_backward
+)
+
+
+def by_blocks(function, *tensors):
+    """Computes `function(*tensors)` of tensors `(B, N, …)` in independent blocks of tokens.
+
+    The blocks run in a loop because XLA would otherwise compute what it can before the backward
+    pass, and keep it. The last block starts early enough to be full, so it computes some rows
+    again.
+    """
+    tokens = tensors[0].shape[1]
+    count, size = divide(tokens)
+    shapes = jax.eval_shape(function, *tensors)
+
+    def compute(block, results):
+        start = jnp.minimum(block * size, tokens - size)
+        rows = (jax.lax.dynamic_slice_in_dim(x, start, size, 1) for x in tensors)
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(x, part, start, 1)
+            for x, part in zip(results, function(*rows))
+        )
+
+    zeros = wait(tensors[-1], *(jnp.zeros(shape.shape, shape.dtype) for shape in shapes))
+    return jax.lax.fori_loop(0, count, compute, zeros)
 
 
 # A model's compiled step, and the Keras function that it belongs to, which changes with the model.
