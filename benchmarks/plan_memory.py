@@ -66,6 +66,7 @@ def config_of(case: Case):
 
 def trained(case: Case) -> dict[str, float]:
     """Trains four steps in this process; returns the bytes that they take at most, and planned."""
+    import keras
     import numpy as np
 
     from benchmarks import memory
@@ -75,8 +76,11 @@ def trained(case: Case) -> dict[str, float]:
     from vit_keras.training.loop import compile_model
 
     config = config_of(case)
-    model = abstract_model(lambda: from_model_config(config.model, num_classes=1000))
-    plan = planning.device_memory(model, config)
+    if keras.backend.backend() == "jax":
+        plan = planning.compiled_memory(config)
+    else:
+        model = abstract_model(lambda: from_model_config(config.model, num_classes=1000))
+        plan = planning.device_memory(model, config)
     before = memory.resident()
     model = from_model_config(config.model, num_classes=1000)
     compile_model(model, config)
@@ -85,33 +89,11 @@ def trained(case: Case) -> dict[str, float]:
     return {"memory": (memory.peak() - before) * 2**30 - images.nbytes, "plan": plan.total}
 
 
-def compiled_step(model, images: int):
-    """JAX's program for a training step of a compiled model on `images` images, as in `fit`."""
-    import jax
-    import keras
-
-    groups = (
-        *(model.trainable_variables, model.non_trainable_variables),
-        *(model.optimizer.variables, model.metrics_variables),
-    )
-    state = tuple([variable.value for variable in group] for group in groups)
-    used = keras.distribution.distribution()
-
-    def array(*shape):
-        layout = used.get_data_layout(shape).backend_layout if used else None
-        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
-
-    data = array(images, *model.input_shape[1:]), array(images, *model.output_shape[1:])
-    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
-    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
-    return step.lower(state, data).compile()
-
-
 def measure(case: Case) -> dict[str, float]:
     """Compiles the training step in this process, which has the devices of the case."""
     from vit_keras.models import from_model_config
     from vit_keras.training import distribution
-    from vit_keras.training.loop import compile_model
+    from vit_keras.training.loop import compile_model, compiled_step
 
     config = config_of(case)
     with distribution.open(config):
@@ -170,7 +152,7 @@ def print_memory() -> None:
     print("| case | backend | batch | plan, MiB | measured, MiB | plan / measured |")
     print("|---|---|--:|--:|--:|--:|")
     for case in ALONE:
-        for backend in ("torch", "tensorflow"):
+        for backend in ("torch", "tensorflow", "jax"):
             answer = in_a_process("trained", case, backend)
             plan, peak = answer["plan"] / MIB, answer["memory"] / MIB
             row = f"{plan:.0f} | {peak:.0f} | {plan / peak:.2f}"

@@ -54,7 +54,7 @@ def state_bytes(model) -> int:
 
 def step_bytes(model, batch: int) -> int:
     """The bytes that XLA reserves on a device for a training step, beside its arguments."""
-    from benchmarks.plan_memory import compiled_step
+    from vit_keras.training.loop import compiled_step
 
     return compiled_step(model, batch).memory_analysis().temp_size_in_bytes
 

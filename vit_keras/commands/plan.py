@@ -6,10 +6,12 @@ examples:
   vit-keras plan --config pretrain/jft_h14 --devices 64 --device h100 --price 2.5
   vit-keras plan --config scratch/small --device a100 --epoch_images 50000
   vit-keras plan --config pretrain/jft_l16 --devices 16 --device tpu_v5e --shard_state
+  vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json
 """
 
 import itertools
 import json
+import math
 import re
 from typing import Any
 
@@ -23,7 +25,7 @@ parse = shared.parse_with_fields
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
     recipe = "recipe's name or YAML file of the run (none)"
     add("--config", "RECIPE", recipe, action="append", default=[])
-    add("--device", "NAME", "a100, h100, h200, tpu_v3, tpu_v4 or tpu_v5e", required=True)
+    add("--device", "NAME", "a100, h100, h200, tpu_v3, ... or cpu", required=True)
     add("--devices", "N", "devices that share each batch", shared.count, 1)
     add("--price", "PRICE", "of a device for an hour, in any currency", float)
     add("--utilization", "SHARE", "of the peak rate of products that a run reaches", float, 0.4)
@@ -50,6 +52,7 @@ def _column(plan, choice, price) -> dict[str, Any]:
     """Returns the numbers to print for a choice, by name; None for unknown ones."""
     memory, time = choice.memory, choice.time
     names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
+    seconds = {**time._asdict(), "update": time.seconds} if time else {"update": None}
     return {
         "rematerialize": choice.rematerialize,
         "accumulation_steps": choice.accumulation_steps,
@@ -59,8 +62,7 @@ def _column(plan, choice, price) -> dict[str, Any]:
         "fits": choice.fits,
         "sent_gb": choice.messages.sent(plan.devices) / GB,
         "tflop": choice.operations / 1e12,
-        **{f"{name}_s": value for name, value in time._asdict().items()},
-        "update_s": time.seconds,
+        **{f"{name}_s": value for name, value in seconds.items()},
         "images_per_second": plan.images_per_second(choice),
         "days": plan.days(choice),
         "cost": None if price is None else plan.cost(choice, price),
@@ -69,18 +71,18 @@ def _column(plan, choice, price) -> dict[str, Any]:
 
 def _assumptions(plan) -> dict[str, Any]:
     """Returns the assumptions behind the numbers."""
-    return {
+    assumed = {
         "device": plan.device.name,
         "devices": plan.devices,
-        "memory_gb": plan.device.memory / GB,
+        "memory_gb": memory / GB if math.isfinite(memory := plan.device.memory) else None,
         "source": plan.device.source,
         "num_classes": plan.num_classes,
         "images_an_update": plan.config.batch,
         "updates": plan.updates,
         "dtype": plan.config.model.dtype,
         "shard_state": plan.config.shard_state,
-        "utilization": plan.utilization,
     }
+    return assumed | ({"utilization": plan.utilization} if plan.device.flops else {})
 
 
 TEXTS = {  # of the numbers that their names do not describe
@@ -97,14 +99,15 @@ TEXTS = {  # of the numbers that their names do not describe
 
 def _lines(plan, columns):
     config = plan.config
+    memory = f" with {plan.device.memory / GB:.0f} GB" if plan.device.flops else ""
     yield f"{config.name}: {config.model.summary()}, {plan.num_classes} classes"
-    device = f"{plan.device.name} with {plan.device.memory / GB:.0f} GB ({plan.device.source})"
-    yield f"{plan.devices} x {device}"
+    yield f"{plan.devices} x {plan.device.name}{memory} ({plan.device.source})"
     updates = f"{config.epochs or 0:g} epochs (give --epoch_images for days)"
     updates = updates if plan.updates is None else f"{plan.updates:,} updates"
     kind = "the state in shards" if config.shard_state else "a copy of the state on each"
     yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
-    yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
+    if plan.device.flops:
+        yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
     rows = [["", "all kept", "rematerialize"]]
     for name in itertools.islice(columns[0], 1, None):
         values = [column[name] for column in columns]

@@ -61,6 +61,27 @@ def compile_frozen(model: keras.Model, config) -> None:
     build_metrics(model, shape, dtype)  # creates the metrics' variables for checkpoints
 
 
+def compiled_step(model: keras.Model, images: int):
+    """JAX's program for a training step of a compiled model on `images` images, as in `fit`."""
+    import jax
+
+    groups = (
+        *(model.trainable_variables, model.non_trainable_variables),
+        *(model.optimizer.variables, model.metrics_variables),
+    )
+    state = tuple([variable.value for variable in group] for group in groups)
+    used = keras.distribution.distribution()
+
+    def array(*shape):
+        layout = used.get_data_layout(shape).backend_layout if used else None
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
+
+    data = array(images, *model.input_shape[1:]), array(images, *model.output_shape[1:])
+    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
+    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
+    return step.lower(state, data).compile()
+
+
 def train(
     model: keras.Model,
     run: Run,

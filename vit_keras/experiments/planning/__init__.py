@@ -12,17 +12,17 @@ import keras
 
 from vit_keras.config import Config
 from vit_keras.experiments.planning import memory as memories
-from vit_keras.experiments.planning.memory import FLOAT32, Memory, device_memory
+from vit_keras.experiments.planning.memory import FLOAT32, Memory, compiled_memory, device_memory
 from vit_keras.experiments.run_model import WITH_HEAD
 from vit_keras.inspection import abstract_model, flops
 from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
-from vit_keras.support.checks import check_choice, check_defaults, check_rules
+from vit_keras.support.checks import Rule, check_choice, check_defaults, check_rules
 
 __all__ = [
     *("DEVICES", "Communication", "Device", "Memory", "Plan", "StepTime"),
-    *("communication", "device_flops", "device_memory", "plan"),
+    *("communication", "compiled_memory", "device_flops", "device_memory", "plan"),
 ]
 GIB, GB, TERA = 2**30, 10**9, 10**12
 NVIDIA = "https://www.nvidia.com/en-us/data-center"
@@ -50,8 +50,8 @@ class Device(NamedTuple):
     """
 
     name: str
-    flops: float
-    flops_float32: float
+    flops: float | None
+    flops_float32: float | None
     memory: float
     bandwidth: float
     link: float
@@ -78,6 +78,12 @@ DEVICES = {
     )
     for key, name, flops, f32, memory, speed, link, group, network, source in TABLE
 }
+COMPILED = "XLA's analysis of the compiled step"
+DEVICES["cpu"] = Device(
+    "this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf, COMPILED
+)
+
+
 AGAIN = 1  # forward passes that rematerialization adds to a training step
 DAY, HOUR = 86_400, 3_600  # seconds
 UTILIZATION = 0.4  # of the peak rate: the paper's runs reach 0.32 to 0.43 (docs/planning.md)
@@ -212,7 +218,7 @@ class Choice(NamedTuple):
         fits: Whether the device has enough memory.
         messages: The communication of the devices in an update.
         operations: Floating-point operations of an update on each device.
-        time: The time of an update.
+        time: The time of an update; None for a device with unknown rates.
     """
 
     rematerialize: bool
@@ -221,7 +227,7 @@ class Choice(NamedTuple):
     fits: bool
     messages: Communication
     operations: float
-    time: StepTime
+    time: StepTime | None
 
 
 class Plan(NamedTuple):
@@ -250,13 +256,15 @@ class Plan(NamedTuple):
     updates: int | None
     choices: tuple[Choice, ...]
 
-    def images_per_second(self, choice: Choice) -> float:
+    def images_per_second(self, choice: Choice) -> float | None:
         """Returns the images per second that the input must deliver to all devices together."""
-        return self.config.batch / choice.time.seconds
+        return None if choice.time is None else self.config.batch / choice.time.seconds
 
     def days(self, choice: Choice) -> float | None:
         """Returns the days that all updates take, without evaluations and checkpoints."""
-        return None if self.updates is None else self.updates * choice.time.seconds / DAY
+        if choice.time is None or self.updates is None:
+            return None
+        return self.updates * choice.time.seconds / DAY
 
     def cost(self, choice: Choice, price: float) -> float | None:
         """Returns the cost of all devices, given the `price` per device and hour."""
@@ -300,7 +308,7 @@ def plan(
     """
     check_choice(device, DEVICES, "device")
     row = DEVICES[device]
-    _check(config, utilization)
+    _check(config, row, devices, utilization)
     if epoch_images is not None:
         config = config.count_steps(epoch_images)
     model = abstract_model(lambda: _planned_model(config, num_classes))
@@ -317,20 +325,26 @@ def _planned_model(config, num_classes):
     return with_head(model, num_classes, config) if with_head else model
 
 
-def _check(config, utilization):
-    """Refuses runs that no rule covers."""
+def _check(config, device, devices, utilization):
+    """Refuses runs that no rule covers. On a CPU, a run has one device and a plain head."""
+    on_processor = device.flops is None
     check_defaults(config, PLAIN, "a plan, which covers one run that trains all weights on labels")
     is_covered = lambda name: name != "model_parallel"
-    rule = "distribution", is_covered, "data_parallel or multi_worker for a plan"
-    check_rules(config, None, [rule])
+    is_plain = lambda task: not (on_processor and task in WITH_HEAD)
+    rules: list[Rule] = [
+        ("distribution", is_covered, "data_parallel or multi_worker for a plan"),
+        ("task", is_plain, "classes, labels or numbers for a plan on a CPU"),
+    ]
+    check_rules(config, None, rules)
     if not config.model.is_complete:
         raise ValueError(
             "A plan needs the model's sizes, and reads no weights. Received: model.weights="
             f"{config.model.weights!r}. Give `model.variant` and `model.image_size` instead"
         )
-    if not 0 < utilization <= 1:
+    if not 0 < utilization <= 1 or (on_processor and devices > 1):
         raise ValueError(
-            f"`utilization` must be above 0 and at most 1. Received: utilization={utilization}"
+            "A plan needs a `utilization` above 0 and at most 1, and a single device if that is a "
+            f"CPU. Received: utilization={utilization}, devices={devices}"
         )
 
 
@@ -342,21 +356,28 @@ def _choice(whole, model, rematerialize, steps) -> Choice:
             layer.rematerialize = rematerialize
     images = config.batch // devices
     divisions = [count for count in range(1, images + 1) if images % count == 0]
+    if device.flops is None:  # a processor; its memory follows from the compiled program
+        divisions = [config.optimizer.accumulation_steps]
     for count in [steps] if steps else divisions:
         optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)
         repeated = dataclasses.replace(config.model, rematerialize=rematerialize)
         config = dataclasses.replace(config, optimizer=optimizer, model=repeated)
-        memory = device_memory(model, config, devices)
+        if device.flops is None:
+            memory = compiled_memory(config, model.output_shape[-1])
+        else:
+            memory = device_memory(model, config, devices)
         if memory.total <= device.memory:
             break
     messages = communication(model, config, devices)
     operations = device_flops(model, config, devices)
-    rate = device.flops_float32 if dtype == "float32" else device.flops
-    products = operations / (rate * whole.utilization)
-    # Activations, gradients and the state are written and read once; kernels are read in the
-    # forward and the backward pass.
-    kernels = memories.ITEMSIZE[dtype] * model.count_params()
-    moved = 2 * (count * (memory.activations + kernels + memory.gradients) + memory.state)
-    time = StepTime(products, moved / device.bandwidth, messages.seconds(devices, device))
+    rate, time = device.flops_float32 if dtype == "float32" else device.flops, None
+    if rate is not None:
+        # Activations, gradients and the state are written and read once; kernels are read in the
+        # forward and the backward pass.
+        kernels = memories.ITEMSIZE[dtype] * model.count_params()
+        moved = 2 * (count * (memory.activations + kernels + memory.gradients) + memory.state)
+        seconds = messages.seconds(devices, device)
+        products = operations / (rate * whole.utilization)
+        time = StepTime(products, moved / device.bandwidth, seconds)
     fits = memory.total <= device.memory
     return Choice(rematerialize, count, memory, fits, messages, operations, time)

@@ -5,7 +5,8 @@ factors, a normalization its statistics, and a nonlinear function its input. A b
 H heads and an MLP of M units keeps, for each of N tokens, the input of the block, the input of the
 second half, two normalized inputs, q, k, v and the attention's result (8 D in total), 2 M in the
 MLP, and a logarithm for each head. Attention is one kernel, and elementwise functions are computed
-again: torch works like this, and so does JAX on accelerators.
+again: torch works like this, and so does JAX on accelerators. XLA's program for a CPU works
+differently, and reports its own memory (`compiled_memory`).
 """
 
 import math
@@ -19,6 +20,8 @@ from vit_keras.config import Config
 from vit_keras.inspection import Convention, count
 from vit_keras.inspection.costs import layer_calls
 from vit_keras.layers import EncoderBlock
+from vit_keras.models import from_model_config
+from vit_keras.training.loop import compile_model, compiled_step
 from vit_keras.training.topologies import axis_to_split
 
 FLOAT32 = 4  # bytes
@@ -121,7 +124,7 @@ class Memory(NamedTuple):
         gradients: The gradients that are held until the update.
         step: The most that copies, activations, gradients and a layer's workspace take at once. The
             backward pass begins with few gradients and ends with few activations, so this is less
-            than their sum.
+            than their sum. For `compiled_memory`, the arrays of XLA's program.
 
     Example:
         >>> config = Config(batch=8, model=ModelConfig("Ti/16"))
@@ -188,6 +191,40 @@ def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memor
     gradients = gradients if holds else max(row.gradients for row in rows)
     step = {"copies": copies, "activations": activations, "gradients": gradients}
     return state._replace(**step, step=copies + peak)
+
+
+def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
+    """Returns the memory that XLA reserves for a training step of JAX on this machine's processor.
+
+    The model is built with its weights, and its step is compiled, which takes up to a minute.
+
+    Args:
+        config: The run.
+        num_classes: The size of the classifier.
+
+    Returns:
+        `Memory`; its `step` is what XLA's program takes in addition to the state and the batch.
+
+    Raises:
+        ValueError: Keras' backend is not JAX, or the batch cannot be divided.
+
+    Example:
+        ```python
+        planning.compiled_memory(Config(batch=8, model=ModelConfig("S/16"))).total / GIB
+        ```
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            f"A plan for `device` cpu needs KERAS_BACKEND=jax. Received: {keras.backend.backend()}"
+        )
+    config = config.complete_task("classes")
+    model = from_model_config(config.model, num_classes=num_classes)
+    compile_model(model, config)
+    state = _state(model, config, 1)
+    sizes = compiled_step(model, state.images).memory_analysis()
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    taken = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + results
+    return state._replace(step=taken - state.state - state.batch)
 
 
 def _state(model, config, devices) -> Memory:
