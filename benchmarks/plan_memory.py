@@ -65,7 +65,7 @@ def config_of(case: Case):
 
 
 def trained(case: Case) -> dict[str, float]:
-    """Trains four steps in this process; returns the bytes that they take at most, and planned."""
+    """Trains four steps in this process; returns the most bytes that they take, and the plan's."""
     import keras
     import numpy as np
 

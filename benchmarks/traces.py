@@ -82,7 +82,7 @@ def files_of(code: str) -> int:
 
 
 def imports(folder: pathlib.Path) -> dict[str, str]:
-    """What is done in an empty process: a name and the code."""
+    """Returns code to run in a fresh process, by name."""
     import numpy as np
     from PIL import Image
 

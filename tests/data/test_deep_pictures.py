@@ -149,7 +149,7 @@ def test_pictures_of_other_depths_keep_their_white(rng, white):
         (
             4095,
             255,
-            "levels reach 4095, too low .maybe 12 bits.* white at 255.*--data.levels 4095",
+            "levels reach 4095, too low .12 bits, perhaps.* white at 255.*--data.levels 4095",
         ),
         (4096, 4095, "16-bit levels reach 4096, too low .* white at 4095"),
     ],

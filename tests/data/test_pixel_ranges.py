@@ -84,7 +84,7 @@ REFUSED = {
     "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
     "12 bits in 16": (
         lambda x: 15 * x.astype("uint16"),
-        "levels reach 3825, too low .maybe 12 bits.* white at 255",
+        "levels reach 3825, too low .12 bits, perhaps.* white at 255",
     ),
     "negative levels": (lambda x: x.astype("int16") - 128, "from 0 to 65535, not -128"),
     "32 bits": (lambda x: x.astype("uint32") << 24, "from 0 to 65535, not 0"),

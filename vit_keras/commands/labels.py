@@ -1,7 +1,7 @@
 """Embed class names with a text tower, for classifiers without training.
 
 The file turns the image tower of the same model into a classifier (docs/zero-shot.md):
-`vit-keras predict MODEL photos --labels FILE`. evaluate and export also take it.
+`vit-keras predict MODEL photos --labels FILE`. The commands evaluate and export also take it.
 
 examples:
   vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz

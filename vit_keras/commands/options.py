@@ -195,7 +195,7 @@ def add_predictor(add: Add) -> None:
     """Adds `--image_size`, `--labels` and `--tta`: how a model is opened to predict."""
     add_image_size(add)
     add_labels(add)
-    add("--tta", "VIEW", "average over views of each picture", names=("flip",), nargs="+")
+    add("--tta", "VIEW", "average with the mirror image", names=("flip",), nargs="+")
 
 
 def predictor_of(options: Options, path: str) -> tuple[Any, Any]:

@@ -107,7 +107,8 @@ def _lines(plan, columns):
     kind = "the state in shards" if config.shard_state else "a copy of the state on each"
     yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
     if plan.device.flops:
-        yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
+        reached = f"{plan.utilization:.0%} of the peak"
+        yield f"assumed: products reach {reached}; everything else overlaps"
     rows = [["", "all kept", "rematerialize"]]
     for name in itertools.islice(columns[0], 1, None):
         values = [column[name] for column in columns]

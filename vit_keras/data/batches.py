@@ -74,7 +74,7 @@ def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
 
 
 def _order(size, *key):
-    """Returns the order of an epoch, whose number ends the key."""
+    """Returns the order of an epoch; the key ends with its number."""
     order = np.arange(size, dtype=np.min_scalar_type(size))
     generator(*key).shuffle(order)
     return order

@@ -102,8 +102,8 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
         is_deep = levels > WHOLE["uint8"]
         if highest > levels if is_deep else 0 < highest < LEAST_OF_16:
             raise ValueError(
-                f"its 16-bit levels reach {highest}, too low (maybe 12 bits) or too high for white "
-                f"at {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
+                f"its 16-bit levels reach {highest}, too low (12 bits, perhaps) or too high for "
+                f"white at {levels:g}. Scale them, or train with --data.levels 4095 or 65535"
             )
         if is_deep:
             return pixels
@@ -151,7 +151,7 @@ def check_axes(images: Any, channels: int | None = None) -> None:
         raise ValueError(
             "Pixels must have the axes (height, width, channels), after a batch axis if any, and "
             f"{channels or 'some'} channels. Received: shape {shape}. np.moveaxis(images, -3, -1) "
-            "moves the channels to the last axis, and images[..., None] adds their axis"
+            "moves the channels to the last axis, and images[..., None] adds a channel axis"
         )
 
 

@@ -249,7 +249,7 @@ def _known(values):
 
 
 def _are_flags(values):
-    """Whether the known cells are 0 and 1, of a column that is a label itself."""
+    """Whether the known cells of a column are 0 and 1, so that the column is a label itself."""
     cells = [cell for *_, cell in _known(values)]
     return bool(cells) and all(isinstance(x, str) and x.casefold() in YES_OR_NO for x in cells)
 
@@ -338,7 +338,7 @@ def _numeric(where, values, kind):
         differ = len({*exact.tolist()}) > 1
         if differ and np.abs(held - exact).max() > COARSE * exact.std():
             raise ValueError(
-                "Numbers must differ by more than float32 rounds them. Received: "
+                "Numbers must differ by more than float32's rounding. Received: "
                 f"{exact[0]:.17g} with a standard deviation of {exact.std():.3g} in the column "
                 f"{name!r} of {where!r}. Subtract their mean first"
             )

@@ -31,7 +31,7 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
     A file is kept, whatever its suffix. A folder stands for all pictures in it and in its
     subfolders, and a pattern such as `photos/**/*.jpg` for the pictures and folders that it
     matches. Hidden files and system files, such as `__MACOSX`, are left out. Links to
-    folders are followed, but not upward, and each folder is read once.
+    folders are followed, but not to a folder above, and each folder is read once.
 
     Args:
         arguments: Paths and patterns.

@@ -56,8 +56,8 @@ class Masking:
     def batch(self, images, drawn, weights=None):
         """Makes a batch for `fit`.
 
-        Each prediction has a weight: 0 for intact patches, and one value for all others. Weights
-        are 1 on average, since Keras divides by their number.
+        Each prediction has a weight: 0 for intact patches, and the same value for all others.
+        Weights are 1 on average, since Keras divides by their number.
 
         Args:
             images: `(B, H, W, C)`.

@@ -146,7 +146,7 @@ def _check_classes(dataset: Dataset) -> None:
     if broken := [name for name in names if not name or controls(name)]:
         raise ValueError(
             f"The name of a class must be text on one line. Received: {broken[:5]} in "
-            f"{dataset.name!r}. Rename it; in a table, look for a quote that is not closed"
+            f"{dataset.name!r}. Rename it; in a table, look for an unclosed quote"
         )
     if kind in ("masks", "boxes") or "train" not in dataset.splits:
         return

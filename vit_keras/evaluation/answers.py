@@ -236,8 +236,8 @@ def write_file_predictions(
         columns = {f"{name}{end}": "float32" for name in names for end in ends}
         if form in WRITERS and len({*columns, "path", "error"}) < len(names) * len(ends) + 2:
             raise ValueError(
-                "Each number, each of its bounds, the path and the error need different column "
-                f"names in a table. Received: numbers named {list(names)}. Give --format jsonl"
+                "The numbers, their bounds, the path and the error need different column names in "
+                f"a table. Received: numbers named {list(names)}. Give --format jsonl"
             )
     elif kind == "boxes":
         columns = {"class": "string", **dict.fromkeys(("score", *CORNERS), "float32")}

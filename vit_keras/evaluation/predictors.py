@@ -1,4 +1,4 @@
-"""One interface to runs, checkpoints, models and exported files that classify images."""
+"""One interface to the predictions of runs, checkpoints, models and exported files."""
 
 import dataclasses
 import os

@@ -268,7 +268,7 @@ def evaluate(
 
     Raises:
         ValueError: If the classes, the ReaL labels, or the file's suffix do not fit, or if
-            `predictions` is set for masks or boxes. All of them are checked before the first image
+            `predictions` is set for masks or boxes. All of this is checked before the first image
             is read.
 
     Example:

@@ -197,8 +197,8 @@ class Job:
         model: The Keras model.
         plan: Which files to make.
         inputs: Images prepared for the graph, `(N, H, W, C)`.
-        compared: `inputs`, Keras' outputs for them, `(N, K)`, and their classes, `(N,)`, their
-            labels, `(N, K)`, or None; if files take any size, also the same for images of another
+        compared: `inputs`, Keras' outputs for them, `(N, K)`, and their classes `(N,)`, their
+            labels `(N, K)`, or None. If files take any size, also the same for images of another
             size, without labels.
         calibration: Images that set the ranges of static int8, prepared for the graph.
         reference: The manifest's entry about Keras' outputs.
@@ -416,7 +416,7 @@ def _derive(file, job, source):
     """Derives a file from another one; layers that would lose too much stay in float32.
 
     Returns:
-        Those layers, and how many numbers and other bytes the file may hold.
+        Those layers, and the most numbers and other bytes that the file may hold.
     """
     if source.fault:
         raise ValueError(source.fault)

@@ -1,6 +1,6 @@
 """Reads the tables of TFLite files, changes them, and packs them into smaller files.
 
-Metadata for MediaPipe and Android Studio (normalization and labels) are written by the field
+Metadata for MediaPipe and Android Studio (normalization and labels) is written with the field
 numbers of TensorFlow Lite's metadata_schema.fbs (identifier M001), because the published writers
 need packages that conflict with a current TensorFlow.
 """

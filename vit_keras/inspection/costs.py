@@ -331,13 +331,13 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
 
 
 def _dense(layer, shape, convention) -> Products:
-    """Multiplies the inputs of each position of the result by the kernel, `(..., D')`."""
+    """Counts the kernel's inputs for each element of the result, `(..., D')`."""
     elements = math.prod(layer.compute_output_shape(shape)[1:])
     yield elements * math.prod(layer.kernel.shape[:-1]), elements
 
 
 def _einsum_dense(layer, shape, convention) -> Products:
-    """Multiplies each element of the result by the kernel's axes that the result lacks."""
+    """Counts, for each element of the result, the entries of the kernel's axes that it lacks."""
     inputs, outputs = layer.equation.split("->")
     kernel = zip(inputs.split(",")[1], layer.kernel.shape)
     elements = math.prod(layer.compute_output_shape(shape)[1:])

@@ -72,7 +72,7 @@ def _filters(subject) -> Drawn:
 
 
 def _position_similarity(subject) -> Drawn:
-    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all.
+    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarity to all.
 
     Of a large grid, at most 16 rows and columns of patches are drawn, spread evenly.
     """

@@ -161,7 +161,7 @@ class VisionTransformerArchitecture:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The constructor's arguments; positions and options only if unlike the paper's.
+        """The constructor's arguments; positions and options only if they differ from the paper's.
 
         The activation of the classifier is included if Keras has it.
         """
@@ -413,5 +413,5 @@ class Numerics:
 
     @classmethod
     def from_json(cls, fields: dict) -> "Numerics":
-        """The reverse of `to_json`."""
+        """The inverse of `to_json`."""
         return cls(**with_tuples(fields) | records_in(fields))

@@ -271,7 +271,7 @@ class ImageModel(keras.Model):
         super().compile(*args, **kwargs)
 
     def compile_from_config(self, config):
-        """As in Keras, which does not call an overridden `compile`."""
+        """As in Keras, which skips this for a class that overrides `compile`."""
         super().compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
@@ -299,7 +299,7 @@ class ImageModel(keras.Model):
         }
         layers = [layer for layer in sublayers(self) if layer.quantization_mode]
         quantized = {x.path: [x.quantization_mode, x.quantization_config] for x in layers}
-        if quantized:  # Keras restores it for the layers of a model, not for those in them
+        if quantized:  # Keras restores this for a model's layers, not for nested ones
             description["quantized"] = keras.saving.serialize_keras_object(quantized)
         return {**super().get_config(), **description}
 

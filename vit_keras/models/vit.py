@@ -254,7 +254,8 @@ def _with_prefix(x, arch, positions, layer):
 def _encode(x, arch, grid, positions, stochastic_depth_rate, block, layer):
     """Applies the blocks (Eqs. 2 and 3), one for each entry of `positions`.
 
-    An entry is the layer that adds to the block's input, or None. The first one is already applied.
+    An entry is the layer that adds positions to its block's input, or None. The first one has
+    already been applied.
     """
     options = common.BlockOptions.of(arch.options)
     without_windows = dataclasses.replace(options, window_size=None)

@@ -1,4 +1,4 @@
-"""Boxes around objects: their corners and overlaps, and COCO's figures; the precision of labels.
+"""Corners and overlaps of boxes around objects, COCO's figures, and the precision of labels.
 
 A picture's boxes are `(M, 5)` or `(M, 6)`: class, center x, center y, width and height as fractions
 of its sides, and a flag, which is 0 for objects that count. Rows of class −1 are padding.

@@ -67,7 +67,7 @@ def spelled(command: str) -> str:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
-    """Prints this package's warnings on one line; hides others, on which users cannot act."""
+    """Prints this package's warnings on one line; hides others, which users cannot act on."""
     frame: Any = sys._getframe(1)
     while frame.f_globals.get("__name__") == "warnings":
         frame = frame.f_back

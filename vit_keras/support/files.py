@@ -94,7 +94,7 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
 
 
 def read_lines(path: str | os.PathLike, remedy: str) -> list[str]:
-    """Returns a file's lines that are not blank, as `read_text` reads it; none without the file.
+    """Returns the nonblank lines of a file, read as in `read_text`; none if there is no file.
 
     Only line feeds and carriage returns end a line, since names may hold other separators.
     """
@@ -184,7 +184,7 @@ def check_new(folder: str | os.PathLike) -> None:
 
 
 def remove_folder(folder: str | os.PathLike) -> None:
-    """Deletes `folder` and its contents; the name goes first, so no reader sees half of them.
+    """Deletes `folder` and its contents; it is renamed first, so no reader sees half of it.
 
     Files that another process has open may stay under a hidden name until `recover`.
     """

@@ -70,8 +70,8 @@ class Preprocessing:
         """Converts float pixels `(..., C)` in [0, levels] to the model's input, `(..., C)`."""
         if self.levels <= 255 and str(getattr(pixels, "dtype", "")).endswith("uint16"):
             raise ValueError(
-                f"Pixels must have levels up to {self.levels:g}. Received: uint16. Bring them to "
-                "these levels: data.normalize(pixels, preprocessing)"
+                f"Pixels must have levels up to {self.levels:g}. Received: uint16. Scale them "
+                "with data.normalize(pixels, preprocessing)"
             )
         mean, std = (self.levels * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
@@ -229,7 +229,7 @@ class Resizing:
                 check_choice(rule, resizing.RULES, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
-        """Returns whether images of this size need pixels cut off, and the rule allows that."""
+        """Returns whether images of this size need cropping, and the rule allows it."""
         return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
 
     def replaced(

@@ -102,8 +102,10 @@ class RunCallbacks(keras.callbacks.CallbackList):
         board: A `TensorBoard`, which gets the rows after each evaluation; None for none.
 
     Example:
+        ```python
         with RunCallbacks(model, run, rows, start, topology, [], None, None) as watch:
             model.fit(batches, callbacks=watch, validation_data=validation)
+        ```
     """
 
     def __init__(

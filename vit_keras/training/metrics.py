@@ -42,7 +42,7 @@ class R2(keras.metrics.R2Score):
         return ops.sum(each * present) / ops.maximum(ops.sum(present), 1.0)
 
 
-METRICS: dict[str, Callable[[int], Any]] = {  # of kinds that `OF_ALL_OUTPUTS` lacks
+METRICS: dict[str, Callable[[int], Any]] = {  # for kinds that `OF_ALL_OUTPUTS` lacks
     "classes": lambda outputs: ["accuracy"],
     "numbers": lambda outputs: [R2()],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],

@@ -184,7 +184,7 @@ def _has_sizes(row, arguments):
 
 
 def _count_same(expected, arguments, keys):
-    """Counts the arguments that have the expected value, for height and width alike, or none."""
+    """Counts the arguments that are absent or equal the expected value; of two sides, both must."""
     values = [(expected[key], arguments.get(key, expected[key])) for key in keys]
     return sum(value in (other, (other,) * 2) for other, value in values)
 

@@ -338,7 +338,7 @@ def with_text_head(
         The classifier.
 
     Raises:
-        FileNotFoundError, ValueError: As in these two functions, or the file lacks a name.
+        FileNotFoundError, ValueError: As in these two functions, or if the file lacks a name.
             Messages name the model that made the embeddings.
 
     Example:

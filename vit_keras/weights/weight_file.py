@@ -174,7 +174,7 @@ def open_tensors(path: str) -> Reader:
 
 
 def locate(path: str) -> str:
-    """Returns the path of the file of weights at `path`, a file or a folder."""
+    """Returns the path of the weight file at `path`, a file or a folder."""
     if os.path.isfile(path):
         return path
     if os.path.isdir(path):

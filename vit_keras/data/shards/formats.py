@@ -49,7 +49,7 @@ KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pict
 Record = tuple[int, int, int | str | None]
 # Adds a picture to a shard, given its name with the suffix.
 Write = Callable[[str, bytes, int | None], object]
-# Takes a file's number, and the first two numbers of a record.
+# Reads a picture, given its file's number and the first two numbers of its record.
 Reader = Callable[[int, int, int], bytes]
 # Yields the records of a file, given the column of the labels.
 Scan = Callable[[str, str | None], Iterator[Record]]

@@ -1,11 +1,11 @@
 """Estimates the memory that a training step takes on one device.
 
-On accelerators, it follows from what each layer keeps for the backward pass. A product keeps its
-factors, a normalization its statistics, and a nonlinear function its input. A block of width D with
-H heads and an MLP of M units keeps, for each of N tokens, the input of the block, the input of the
-second half, two normalized inputs, q, k, v and the attention's result (8 D in total), 2 M in the
-MLP, and a logarithm for each head. Attention is one kernel, and elementwise functions are computed
-again: torch works like this, and so does JAX on accelerators. XLA's program for a CPU works
+On accelerators, the estimate follows from what each layer keeps for the backward pass. A product
+keeps its factors, a normalization its statistics, and a nonlinear function its input. A block of
+width D with H heads and an MLP of M units keeps, for each of N tokens, the input of the block, the
+input of the second half, two normalized inputs, q, k, v and the attention's result (8 D in total),
+2 M in the MLP, and a logarithm for each head. Attention is one kernel, and elementwise functions
+are computed again, as in torch, and in JAX on accelerators. XLA's program for a CPU works
 differently, and reports its own memory (`compiled_memory`).
 """
 

@@ -1,7 +1,7 @@
 """JAX's own code: long sequences on CPUs, and prediction steps.
 
 With explicit products, XLA keeps all attention weights: a number for each head and pair of tokens.
-Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
+In blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
 and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
 2205.14135). XLA also keeps several arrays of a normalization and of GELU; for long sequences, this
 module keeps only their inputs.
@@ -36,7 +36,7 @@ def on_cpus() -> bool:
 
 
 def blockwise(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of queries: `(B, N, H, d)`."""
+    """softmax(scale q kᵀ) v, in blocks of queries; operands and result are `(B, N, H, d)`."""
     return jnp.reshape(_attend(query, key, value, scale), query.shape)
 
 

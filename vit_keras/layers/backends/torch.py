@@ -2,9 +2,9 @@
 
 On CPUs, torch multiplies float32 with MKL, which on some processors reaches half the speed of
 oneDNN; torch includes both. `backends.use` chooses the library for a product and its gradients. On
-some processors torch's attention kernel multiplies bfloat16 at a fifth of the speed of dense
-products. Explicit products run on oneDNN. The gradient computes the weights again, so no more is
-kept than with torch's own kernel.
+some processors, torch's attention kernel multiplies bfloat16 at a fifth of the speed of dense
+products. Attention that is written out as dense products runs on oneDNN instead; its gradient
+computes the weights again, so no more is kept than with torch's own kernel.
 """
 
 import contextlib
@@ -225,7 +225,7 @@ LONGEST = 1024  # tokens; with more, the weights of a layer would take too much 
 
 
 def attention(query, key, value, scale):
-    """softmax(scale q kᵀ) v of tensors `(B, N, H, d)`: `(B, N, H, d)`."""
+    """softmax(scale q kᵀ) v; the tensors and the result are `(B, N, H, d)`."""
     is_written_out = (
         query.dtype is torch.bfloat16 is key.dtype
         and concerns(query)

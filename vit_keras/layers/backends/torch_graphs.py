@@ -86,7 +86,7 @@ def predict_batches(model, batches) -> list:
 
 
 def placement() -> Callable:
-    """Returns a function that copies a batch's arrays to the device of the thread that asks.
+    """Returns a function that copies a batch's arrays to the calling thread's device.
 
     A GPU copies while it computes. The function returns once everything is copied, so call it in
     another thread or before waiting for the GPU.

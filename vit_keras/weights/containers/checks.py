@@ -277,8 +277,8 @@ def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> Non
 
 NO_FILE = "{!r} is not a safetensors file"
 NOTE_KEY = "vit_keras"  # the metadata entry with this package's note
-# A map is renewed after this many bytes, since pages once read stay in memory. Opening a map of
-# PyTorch's unpickles the names of all tensors, which takes 13 ms for S/16; twice the bytes would
+# A map is renewed after this many bytes, since pages once read stay in memory. Opening a map of a
+# PyTorch file unpickles the names of all tensors, which takes 13 ms for S/16; twice the bytes would
 # halve the time but use more memory.
 MAPPED_BYTES = 2**22
 

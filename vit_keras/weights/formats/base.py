@@ -47,7 +47,7 @@ GATES = ("silu", "swish")
 
 
 def gelu_of(activation: str, is_gated: bool, field: str) -> Any:
-    """Returns our name of a project's activation, "exact" for that of a gate.
+    """Returns our name for a project's activation; "exact" for a gate's.
 
     Raises:
         ValueError: `VisionTransformer` does not have the activation in the `field`.

@@ -181,7 +181,7 @@ def _leave_out(row, spelled, beside, apart):
 
 
 def _take_head(row, spelled, beside):
-    """Gives a head of one linear layer the format's name, and marks any other head as such."""
+    """Renames a head of one linear layer to the format's name, and any other to `OTHER_HEAD`."""
     ours = row.head[0].removesuffix(".") if row.head and row.head[0].endswith(".") else ""
     is_known = not ours or {f"{ours}.weight", f"{ours}.kernel", "head.probe"} & spelled.keys()
     inner = {k: v for k, v in spelled.items() if HEAD.match(k) and not k.startswith(row.head[1:])}

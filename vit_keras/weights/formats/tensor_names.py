@@ -28,7 +28,7 @@ class Link:
         theirs: Canonical names of tensors in the file.
         ours: Paths of variables in the model.
         read: Takes the arrays of `theirs` and returns those of `ours`, in order.
-        write: The reverse of `read`.
+        write: The inverse of `read`.
         unpadded: Whether shapes with and without leading ones are equivalent.
     """
 
