@@ -181,7 +181,7 @@ BROKEN = {
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a label of 2": ("path,a,b\n{0},0,1\n{1},2,1\n", {"label_columns": "a,b", "task": "labels"}, r"The column 'a' of .* must hold 0, 1 or nothing in each row. Received: '2' in row 2"),
     "beyond float32": ("path,a\n{0},1\n{1},1e39\n", {"label_columns": "a", "task": "numbers"}, "must hold a number or nothing in each row. Received: '1e39' in row 2"),
-    "seconds since 1970": ("path,a\n{0},1700000000\n{1},1700000040\n", {"label_columns": "a", "task": "numbers"}, "than float32 rounds them. Received: 1700000000 with a standard deviation of 20 in the column 'a'"),
+    "seconds since 1970": ("path,a\n{0},1700000000\n{1},1700000040\n", {"label_columns": "a", "task": "numbers"}, "than float32.s rounding. Received: 1700000000 with a standard deviation of 20 in the column 'a'"),
     "no class or two": ("path,a,b\n{0},0,1\n{1},1,1\n", {"label_columns": "a,b", "task": "classes"}, "exactly one is 1 in each row. Received: .*1 other rows, such as row 2"),
 }  # fmt: skip
 

@@ -279,7 +279,7 @@ def read_boxes(path: str) -> tuple[list[Annotated], tuple[str, ...], str]:
                 raise ValueError(
                     "A data set of boxes needs objects, distinct class names and each picture "
                     f"once. Received: {files[0]!r} with {count} objects, the names {short(names)}, "
-                    f"and the most listed picture {listed.most_common(1)}"
+                    f"and the most frequent picture {listed.most_common(1)}"
                 )
             return pictures, names, form
     forms = ", ".join(FORMATS)

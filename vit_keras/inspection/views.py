@@ -144,7 +144,7 @@ def _heads_over_depth(values, label, reference, reference_label):
 
 
 def rollout_figure(subject: Subject, rollout: np.ndarray, label: str = "rollout"):
-    """Draws each picture of a subject in a row, followed by its rollout `(h, w)` over it."""
+    """Draws a row for each picture: the picture, then its rollout `(h, w)` over the picture."""
     height, width = subject.pictures.shape[1:3]
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     over = {"extent": extent, "alpha": 0.75, "interpolation": "bilinear"}

@@ -220,7 +220,8 @@ def sizes_of(x):
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 
-    On CPUs, the gradients of one large product take two thirds as long as those of one per image.
+    On CPUs, the gradients of one large product take two thirds as long as those of a product for
+        each image.
 
     Args:
         x: `(B, …, *K)`.

@@ -155,7 +155,7 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
 
 
 class StepTime(NamedTuple):
-    """Seconds of an update's three activities on each device; the update takes the longest time.
+    """Seconds that three activities take on each device; an update takes as long as the longest.
 
     The three overlap: devices send gradients while they compute the next ones, and memory transfers
     run alongside the products.

@@ -93,7 +93,7 @@ def layer_norm(x, gamma, beta, epsilon: float):
 
 
 def linear(x, kernel, bias, activation=None):
-    """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
+    """activation(x kernel + bias): `(…, *K)`, `(*K, *N)` and `(*N,)` -> `(…, *N)`."""
     x, kernel = value_of(x), value_of(kernel)
     bias = None if bias is None else value_of(bias)
     summed = 1 if bias is None else kernel.dim() - bias.dim()

@@ -242,8 +242,8 @@ def _check_reads(poolings, token):
     """Checks that a head reads the class token, or the mean of the patches without one."""
     if others := poolings - {"token" if token else "gap"}:
         raise ValueError(
-            "A head of KerasHub must read the class token, or the mean of the patches if there is "
-            f"no class token. Received: {', '.join(map(repr, others))} with "
+            "A KerasHub head must read the class token, or the mean of the patches if there is no "
+            f"class token. Received: {', '.join(map(repr, others))} with "
             f"use_class_token={token}. Save the backbone alone with "
             "`classifier.backbone.save_to_preset(folder)`"
         )

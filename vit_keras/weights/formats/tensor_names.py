@@ -58,7 +58,7 @@ class Link:
         return dataclasses.replace(self, theirs=tuple(map(rename, self.theirs)))
 
     def mapped(self, read: Callable, write: Callable) -> Self:
-        """Returns the link to variables whose arrays are made by `read`, and undone by `write`."""
+        """Returns the link to variables whose arrays `read` makes and `write` converts back."""
         return dataclasses.replace(
             self,
             read=lambda *x: tuple(map(read, self.read(*x))),
