@@ -1,4 +1,4 @@
-"""Predict the classes of pictures.
+"""Predict the classes, numbers, masks or boxes of pictures.
 
 examples:
   vit-keras predict runs/digits cat.jpg dog.png

@@ -221,7 +221,7 @@ def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 
     On CPUs, the gradients of one large product take two thirds as long as those of a product for
-        each image.
+    each image.
 
     Args:
         x: `(B, …, *K)`.

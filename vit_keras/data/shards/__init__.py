@@ -487,7 +487,7 @@ def _reduced(name, picture, suffix, side):
 
 
 def _encoded(picture, **options) -> bytes:
-    """Encodes a picture; one that is an array, for its bits or channels, becomes `.npy`."""
+    """Encodes a picture; an array, whose bits or channels Pillow lacks, becomes `.npy`."""
     file = io.BytesIO()
     if isinstance(picture, np.ndarray):
         np.save(file, picture, allow_pickle=False)

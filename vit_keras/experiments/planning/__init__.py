@@ -181,7 +181,7 @@ class StepTime(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """The name of the largest of the three."""
+        """The name of the activity that takes longest."""
         times = self._asdict()
         return max(times, key=lambda name: times[name])
 
