@@ -30,7 +30,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--rounds", "N", "timed calls", shared.count, 20)
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
     add("--threads", "N", threads, shared.count)
-    flag("--int8", "compare each run and checkpoint with its int8 version by Keras' quantize")
+    flag("--int8", "also measure each run and checkpoint as Keras quantizes it to int8")
     shared.add_image_size(add)
     shared.add_dataset(add, default="none")
     add("--split", None, "split to compare answers on (the held-out one)")

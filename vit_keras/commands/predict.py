@@ -35,14 +35,14 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="+")
     add("--top", "N", f"number of classes per picture ({TOP})", shared.count)
-    add("--threshold", "P", "leave out what is less probable (0, or each label's own)", float)
-    add("--coverage", "RATE", "add all that the true answer may be, at a rate such as 0.9", float)
+    add("--threshold", "P", "leave out less probable answers (0, or each label's own)", float)
+    add("--coverage", "RATE", "add every answer that may be true, at a rate such as 0.9", float)
     abstain = "answer 'none of these' at the cost of a share of known pictures, such as 0.05"
     add("--abstain", "SHARE", abstain, float)
     out = ".csv, .jsonl, .parquet, .html or COCO's .json file, or a folder of masks or boxes"
     add("--out", "PATH", out)
     shared.add_rows(add, flag, (shared.COCO,))
-    flag("--attention", "show on the page where the classifier looks")
+    flag("--attention", "show where the classifier looks, on an HTML page")
     shared.add_predictor(add)
     shared.add_tile_options(parser)
 

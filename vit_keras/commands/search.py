@@ -24,9 +24,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("table", "TABLE", "a .parquet file of features; texts before it are queries")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", "PICTURE", pictures, nargs="*")
-    rows = "rows of the table to search with, counted from 0, besides pictures"
+    rows = "rows of the table to search with, counted from 0, in addition to pictures"
     add("--rows", "N", rows, int, nargs="+", default=[])
-    absent = "a text of what the pictures must not show, in addition to texts; may be repeated"
+    absent = "a text that describes what must be absent, in addition to texts; repeatable"
     add("--not", "TEXT", absent, dest="without", action="append", default=[])
     add("--top", "N", "neighbors of each query", shared.count, 5)
     add("--model", "MODEL", "the table's model, if it has been moved")

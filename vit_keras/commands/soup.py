@@ -19,7 +19,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
     add("--out", "PATH", "the .keras file to write", shared.ending(".keras"), required=True)
     flag("--greedy", "leave out the models that lower the accuracy on the development split")
     shared.add_dataset(add)
-    split = "split that chooses, which no model trained on (the runs' development split)"
+    split = "split to choose on, unseen in training (the runs' development split)"
     add("--split", None, split)
     add("--batch_eval", "N", "images per step", shared.count, 256)
 
