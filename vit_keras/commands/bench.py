@@ -37,6 +37,7 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 
 def run(options: shared.Options) -> None:
+    shared.refuse_without(options, "dataset", "split", "data_dir", "label_columns")
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))
     losing = _compare_answers(options, sources, width) if options.dataset else set()

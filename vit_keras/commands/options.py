@@ -299,4 +299,18 @@ def add_tile_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--tiles` and `--overlap`, for masks and boxes."""
     add, flag = adders(parser.add_argument_group("models of masks or boxes"))
     flag("--tiles", "predict tiles of the model's size, at full resolution")
-    add("--overlap", "P", "least fraction of a tile's side that neighbors share", float, 0.25)
+    add("--overlap", "P", "least fraction of a tile's side that neighbors share (0.25)", float)
+
+
+def tile_options(options: Options, batch: int) -> "evaluation.TileOptions":
+    """Returns the `TileOptions` that the options of `add_tile_options` choose."""
+    refuse_without(options, "tiles", "overlap")
+    overlap = {} if options.overlap is None else {"overlap": options.overlap}
+    return evaluation.TileOptions(options.tiles, batch=batch, **overlap)
+
+
+def refuse_without(options: Options, needed: str, *names: str) -> None:
+    """Refuses options that have no effect without another one."""
+    for name in names:
+        if getattr(options, name) is not None and not getattr(options, needed):
+            raise UsageError(f"--{name} needs --{needed}")

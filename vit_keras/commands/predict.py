@@ -51,6 +51,7 @@ def run(options: shared.Options) -> None:
     form = shared.format_of(options, ALL)
     if options.attention and form != "html":
         raise UsageError(f"--attention needs an HTML page. Received: {form}. Give --out page.html")
+    tiles = shared.tile_options(options, options.batch)
     predictor, _ = shared.predictor_of(options, options.model)
     kind, names = predictor.task.kind, predictor.names
     _check_output(options, form, kind)
@@ -65,7 +66,7 @@ def run(options: shared.Options) -> None:
         on_error=shared.on_error(options),
         picture_px=evaluation.PICTURE_PX if form == "html" else None,
         attention=options.attention,
-        tiles=evaluation.TileOptions(options.tiles, options.overlap, options.batch),
+        tiles=tiles,
         **shown,
     )
     rows = _watched(predictions, len(paths), errors, options.out)
