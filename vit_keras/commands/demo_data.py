@@ -20,6 +20,7 @@ import numpy as np
 from vit_keras.commands import options as shared
 from vit_keras.data.depth import pillow
 from vit_keras.support import extras, files
+from vit_keras.support.command_line import UsageError
 
 # The outlines in demo_outlines.json, drawn by hand, label each pixel. Each photograph is cut into
 # tiles. A crop lies within one tile, and every tile belongs either to training or to test. The
@@ -144,6 +145,9 @@ def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> Non
 
 def run(options: shared.Options) -> None:
     holds, write, sizes = KINDS[options.name]
+    for option, size in zip(("count", "test_count"), sizes):
+        if getattr(options, option) is not None and not size:
+            raise UsageError(f"--{option} does not apply to {options.name}. Leave it out")
     counts = zip((options.count, options.test_count), sizes)
     files.check_new(options.folder)
     with files.replacing_folder(options.folder) as new:
