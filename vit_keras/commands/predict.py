@@ -23,11 +23,7 @@ from vit_keras.support.files import claimed_output
 
 TOP = 3  # classes for each picture
 ALL = (*shared.FORMATS, shared.COCO, "")  # "" is a folder
-LIMITS = {  # by kind of model, the options that do not apply, and the forms of its answers
-    "numbers": (("top", "threshold"), shared.FORMATS),
-    "masks": (("top", "threshold", "coverage", "abstain", "attention"), ("",)),
-    "boxes": (("top", "coverage", "abstain", "attention"), ALL),
-}
+FORMS = {"masks": ("",), "boxes": ALL}  # of the answers of a kind of model
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:
@@ -105,8 +101,10 @@ def needs_models(options: shared.Options) -> bool:
 
 def _check_output(options, form, kind):
     """Refuses options and forms of output that a kind of model does not support."""
-    unused, forms = LIMITS.get(kind, ((), shared.FORMATS))
-    for name in unused:
+    from vit_keras.evaluation.file_predictions import UNUSED
+
+    forms = FORMS.get(kind, shared.FORMATS)
+    for name in ("top", *UNUSED[kind]) if kind in UNUSED else ():
         if getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} does not apply to a model of {kind}. Leave it out")
     if form not in forms:

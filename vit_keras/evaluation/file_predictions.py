@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 NONE = "none of these"  # the answer for a picture for which a model abstains
 NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
+UNUSED = {  # by kind of model, the options of `predict_files` that do not apply
+    "numbers": ("threshold",),
+    "masks": ("threshold", "coverage", "abstain", "attention"),
+    "boxes": ("coverage", "abstain", "attention"),
+}
 PLACES: dict[str, Callable] = {"masks": mask_prediction.predict_masks, "boxes": predict_boxes}
 
 
@@ -98,10 +103,10 @@ def predict_files(
         predictor: From `open_predictor` or `make_predictor`.
         paths: The files, such as those from `data.expand_pictures`.
         batch: The number of pictures per call of the predictor.
-        top: The largest number of classes per picture.
+        top: The largest number of classes or labels per picture.
         threshold: The lowest probability of a class, or score of a box. Classes and boxes below it
             are left out, so a picture may have none. None means 0, or the model's own thresholds
-            for labels and boxes. A model of numbers has no threshold.
+            for labels and boxes. Models of numbers or masks have no threshold.
         coverage: The rate at which the true answer is to be among the `possible` ones, or within
             the `intervals`, such as 0.9; None to leave them out.
         abstain: The share of known pictures that may get no class, such as 0.05, so that pictures
@@ -117,11 +122,11 @@ def predict_files(
         An iterator of one `FilePrediction` per path.
 
     Raises:
-        ValueError: If an argument is out of range, if the model's task has no quantiles for
-            `coverage` or no floors for `abstain`, if `tiles` is set for a model of classes, labels
-            or numbers, or if `attention` is set for an exported file or a model without
-            `EncoderBlock` layers. While iterating, if outputs are not finite or, with `"raise"`,
-            if a picture cannot be read. The message names the file.
+        ValueError: If an argument is out of range or does not apply to the kind of model, if the
+            model's task has no quantiles for `coverage` or no floors for `abstain`, or if
+            `attention` is set for an exported file or a model without `EncoderBlock` layers. While
+            iterating, if outputs are not finite or, with `"raise"`, if a picture cannot be read.
+            The message names the file.
         OSError: While iterating with `"raise"`, if a file does not exist or cannot be opened.
 
     Example:
@@ -133,19 +138,24 @@ def predict_files(
         ```
     """
     check_options(on_error, threshold, batch=batch, top=top)
+    given = {"threshold": threshold, "coverage": coverage, "abstain": abstain}
+    given["attention"], kind = attention or None, predictor.task.kind
+    for name in UNUSED.get(kind, ()):
+        if given[name] is not None:
+            raise ValueError(f"`{name}` does not apply to a model of {kind}. Leave it out")
     read, ahead = functools.partial(_read, predictor, picture_px), AHEAD
-    if predictor.task.kind in PLACES:
+    if kind in PLACES:
         tiles = tiles or mask_prediction.TileOptions(batch=batch)
         batch, ahead = AHEAD if tiles.tiles else tiles.batch, 1  # pictures of any size
-        answer = functools.partial(PLACES[predictor.task.kind], predictor, options=tiles)
+        answer = functools.partial(PLACES[kind], predictor, options=tiles)
         judge = functools.partial(_located, predictor, threshold)
     else:
-        mask_prediction.refuse_tiles(tiles, predictor.task.kind)
+        mask_prediction.refuse_tiles(tiles, kind)
         answer = _answers(predictor, attention)
         judge = functools.partial(_judged, predictor, top, threshold, coverage, abstain)
         judge(FilePrediction(pathlib.Path()), (np.ones(predictor.num_classes, "float32"), None))
     rows = read_batches(read, map(pathlib.Path, paths), batch, on_error, ahead)
-    return _predict(rows, answer, judge, predictor.task.kind)
+    return _predict(rows, answer, judge, kind)
 
 
 def check_options(on_error: str, threshold: float | None = None, **counts: int) -> None:
