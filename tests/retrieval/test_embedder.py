@@ -116,6 +116,9 @@ def test_a_search_refuses_another_model(tmp_path, rng):
     with pytest.raises(FileNotFoundError, match=r"a\.keras'$"):
         retrieval.open_query_embedder(table)
     assert retrieval.open_query_embedder(table, tmp_path / "b.keras").shape == (12,)
+    del table.description["model"]
+    with pytest.raises(ValueError, match=r"a\.parquet' does not say which model made it. Give"):
+        retrieval.open_query_embedder(table)
 
 
 def test_images_of_a_data_set_without_files(tmp_path):

@@ -215,7 +215,8 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
 
     Raises:
         FileNotFoundError: If there is no model.
-        ValueError: If the model at this path is a different one. The message lists the differences.
+        ValueError: If the model at this path is a different one (the message lists the differences)
+            or if neither `model` nor the table gives a path.
 
     Example:
         ```python
@@ -223,7 +224,11 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
         embedder = retrieval.open_query_embedder(table, "moved/run")
         ```
     """
-    made, path = table.description, model or table.description.get("model", "")
+    made, path = table.description, model or table.description.get("model")
+    if not path:
+        raise ValueError(
+            f"{table.path!r} does not say which model made it. Give the path of the model"
+        )
     choice = {"layer": made.get("layer"), "tokens": made.get("tokens", "pool")}
     embedder = open_embedder(path, made.get("image_size"), **choice)
     if changes := differences(made, embedder.description, DECIDES):
