@@ -21,7 +21,7 @@ from vit_keras.config import (
 )
 from vit_keras.experiments import planning
 from vit_keras.support.tasks import Task
-from vit_keras.training import AdamW, SetPrediction, build_optimizer, freeze
+from vit_keras.training import SGD, AdamW, SetPrediction, build_optimizer, freeze
 
 pytestmark = pytest.mark.once
 
@@ -137,6 +137,7 @@ RUNS = [
     (lambda: freeze(vit.__wrapped__(), ["embedings"]), "'embedings', which matches none. Similar"),
     (lambda: freeze(vit.__wrapped__(), ["*"]), r"must leave at least one layer that trains.*'\*'"),
     (lambda: build_optimizer(OptimizerConfig(layer_decay=0.5), 10, resnet()), "a model with"),
+    (lambda: SGD(momentum_dtype="float16"), "`momentum_dtype` must be one of 'float32', 'bf"),
     (lambda: AdamW(use_ema=True, ema_overwrite_frequency=5), "`ema_overwrite_frequency` must be"),
     (lambda: plan({"devices": 3}), "`batch` must be a multiple of devices.*devices=3"),
     (lambda: plan({}, pretext=PretextConfig("mae")), "`pretext.objective` must be none with a pl"),
@@ -148,6 +149,14 @@ USES = [
     (
         lambda: evaluation.predict_files(predictor(), [], tiles=TILES),
         "`tiles` needs a model of masks or boxes. Received: a model of classes",
+    ),
+    *rows(
+        lambda **arguments: evaluation.predict_files(
+            evaluation.make_predictor(detector()), [], **arguments
+        ),
+        ({"coverage": 0.9}, "`coverage` does not apply to a model of boxes. Leave it out"),
+        ({"abstain": 0.05}, "`abstain` does not apply to a model of boxes"),
+        ({"attention": True}, "`attention` does not apply to a model of boxes"),
     ),
     *rows(
         lambda probe: probe(predictor(), NO_CLASSES, batch=1),

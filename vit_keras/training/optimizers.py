@@ -13,6 +13,7 @@ from vit_keras.layers import backends
 from vit_keras.layers.base import Configured
 from vit_keras.models.common import matching_layers
 from vit_keras.support import keras_internals
+from vit_keras.support.checks import check_choice
 from vit_keras.support.keras_internals import averages_of, layout_of
 from vit_keras.training import topologies
 from vit_keras.training.topologies import read_variable
@@ -290,7 +291,8 @@ class SGD(UpdateRule):
         learning_rate: A rate or a schedule of rates.
         momentum: μ, the momentum.
         momentum_dtype: The type that stores u. "bfloat16" reproduces the published fine-tuning: it
-            rounds μ as well (0.9 to 0.8984) and computes the update in float32.
+            rounds μ as well (0.9 to 0.8984) and computes the update in float32. The only other type
+            is "float32".
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Example:
@@ -304,6 +306,7 @@ class SGD(UpdateRule):
         super().__init__(learning_rate, **kwargs)
         self.momentum, self.momentum_dtype = momentum, momentum_dtype
         rounded = {"float32": float, "bfloat16": ml_dtypes.bfloat16}
+        check_choice(momentum_dtype, rounded, "momentum_dtype")
         self._momentum = float(rounded[momentum_dtype](momentum))
 
     def add_slots(self, variables):
