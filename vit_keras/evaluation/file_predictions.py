@@ -138,10 +138,10 @@ def predict_files(
         ```
     """
     check_options(on_error, threshold, batch=batch, top=top)
-    given = {"threshold": threshold, "coverage": coverage, "abstain": abstain}
-    given["attention"], kind = attention or None, predictor.task.kind
+    options = {"threshold": threshold, "coverage": coverage, "abstain": abstain}
+    options["attention"], kind = attention or None, predictor.task.kind
     for name in UNUSED.get(kind, ()):
-        if given[name] is not None:
+        if options[name] is not None:
             raise ValueError(f"`{name}` does not apply to a model of {kind}. Leave it out")
     read, ahead = functools.partial(_read, predictor, picture_px), AHEAD
     if kind in PLACES:
