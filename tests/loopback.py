@@ -51,7 +51,10 @@ class FileServer(LoopbackServer):
             more after n bytes until `release` is set, "hang up", or None for the file.
         requests: The path and the range of each request.
         lag: The seconds before each answer.
+        early: The number of bytes by which ranges begin before those requested.
     """
+
+    early = 0
 
     def __init__(self, files, *plan, ranges=True, length=True, etag='"v1"'):
         """`plan` is what the first requests get."""
@@ -96,7 +99,7 @@ class FileHandler(QuietHandler):
     def _send(self, content, etag, span, fault, count):
         server, headers = self.server, {"ETag": etag} if etag else {}
         if span:
-            first, last = int(span[1]), min(int(span[2] or len(content)), len(content) - 1)
+            first, last = int(span[1]) - server.early, min(int(span[2] or len(content)), len(content) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             content = content[first : last + 1]
         if server.ranges:

@@ -102,6 +102,12 @@ def test_body_that_stays_truncated_is_an_error(serve, target):
     assert server.requests[-1][1] == "bytes=100-"
 
 
+def test_bytes_of_another_range_are_refused(serve, target):
+    """A whole archive after the bytes that had come would still open."""
+    serve(("cut", HALF)).early = HALF
+    refused(ConnectionError, f"the range does not begin at {HALF}, 4 attempts", target)
+
+
 def test_a_cached_file_of_another_size_is_refused_and_stays(serve, target):
     serve()
     fetch(SIZED)

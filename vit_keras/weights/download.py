@@ -162,6 +162,8 @@ def _receive(url, response, file, most):
         file.seek(0)
         file.truncate()
     done = file.tell()
+    if not response.headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-"):
+        raise ConnectionError(f"the range does not begin at {done}")
     size = None if response.length is None else done + response.length
     bar = keras.utils.Progbar(size, unit_name="byte")
     # `read1` returns received bytes, which are written even if the connection stalls
