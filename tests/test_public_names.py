@@ -16,7 +16,7 @@ import pytest
 import vit_keras
 from tests.helpers import ROOT
 from vit_keras import layers
-from vit_keras.support import resizing
+from vit_keras.support import interpolation as resizing
 
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 SECTION = re.compile(r"^Examples?:\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_CODE = re.compile(r"""\"[^"\n]*\"|'[^'\n]*'|#.*""")  # a name in text shows no use
 ROOMS = (
     *("config", "data", "evaluation", "experiments", "experiments.planning", "exporting"),
-    *("inspection", "layers", "legacy", "models", "retrieval", "support.resizing", "training"),
+    *("inspection", "layers", "legacy", "models", "retrieval", "support.interpolation", "training"),
     "weights",
 )
 

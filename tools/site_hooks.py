@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.backends", "variants", "variants.families"),
-    *("weights", "support.resizing", "data", "config", "training", "training.distribution"),
+    *("weights", "support.interpolation", "data", "config", "training", "training.distribution"),
     "training.topologies",
     *("experiments", "experiments.planning", "evaluation", "retrieval", "exporting", "inspection"),
     "legacy",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 # The modules whose import registers names in saved files, and the rooms that users name.
 IMPORTED = (
-    *("layers.heads", "layers.residual", "layers.text", "layers.tokens"),
+    *("layers.heads", "layers.resnet", "layers.text", "layers.tokens"),
     *("models", "training", "variants", "weights"),
     *("models.image_model", "models.pretext", "models.text"),
     *("training.losses", "training.metrics", "training.optimizers"),

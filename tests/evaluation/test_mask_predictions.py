@@ -17,7 +17,7 @@ from vit_keras.evaluation.mask_prediction import (
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import draw_report, headline, report_table
 from vit_keras.models import Preprocessing
-from vit_keras.support.resizing import INTERPOLATIONS
+from vit_keras.support.interpolation import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
 
 pytestmark = pytest.mark.once

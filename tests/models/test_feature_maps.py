@@ -20,8 +20,8 @@ from vit_keras.models import (
     segmenter,
     with_image_size,
 )
+from vit_keras.support.interpolation import INTERPOLATIONS
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.on("torch")

@@ -10,7 +10,7 @@ from tests.designs import random_design
 from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
 from vit_keras.inspection import feature_components, position_similarity, views_of
-from vit_keras.support import resizing
+from vit_keras.support import interpolation as resizing
 from vit_keras.support.preprocessing import Resizing
 from vit_keras.training.optimizers import freeze
 

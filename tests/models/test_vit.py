@@ -11,7 +11,7 @@ from vit_keras import models, weights
 from vit_keras.config import ModelConfig
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_model_config, positions_of
-from vit_keras.support.resizing import resize_position_embeddings
+from vit_keras.support.interpolation import resize_position_embeddings
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
-from vit_keras.support import resizing
+from vit_keras.support import interpolation as resizing
 
 torch = pytest.importorskip("torch")
 

@@ -13,8 +13,8 @@ from tests.helpers import GOLDEN, assert_close, randomize, weights_by_path
 from tests.weights.builds import arrays_of, assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import Preprocessing, ResNet, intermediates, with_image_size, with_patch_size
+from vit_keras.support.interpolation import resample_patch_kernel, resize_position_embeddings
 from vit_keras.support.preprocessing import Resizing
-from vit_keras.support.resizing import resample_patch_kernel, resize_position_embeddings
 from vit_keras.weights.formats import registry
 
 pytestmark = [

@@ -224,7 +224,7 @@ def ending(*suffixes: str) -> Callable[[str], str]:
     return check
 
 
-FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers`
+FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.output_files`
 COCO = "coco"  # the format of boxes in a .json file
 
 

@@ -260,7 +260,7 @@ def central_window(sides: Sides, size: Sides, scaling: Preprocessing) -> tuple[S
 
 def _sampled(pixels, length, axis, interpolation):
     """Interpolates one axis of `(H, W, C)` without antialiasing, as `tf.image.resize` does."""
-    from vit_keras.support.resizing import Rule
+    from vit_keras.support.interpolation import Rule
 
     taps, a = TAPS[interpolation]
     old = pixels.shape[axis]

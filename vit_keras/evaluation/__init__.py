@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from vit_keras.support.extras import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions
     from vit_keras.evaluation.box_prediction import (
         best_box_thresholds,
         certain,
@@ -53,6 +52,11 @@ if TYPE_CHECKING:
         measure_calibration,
         read_real_labels,
         real_accuracy,
+    )
+    from vit_keras.evaluation.output_files import (
+        PICTURE_PX,
+        write_file_predictions,
+        write_predictions,
     )
     from vit_keras.evaluation.predictors import (
         Predictor,

@@ -20,7 +20,7 @@ from vit_keras.evaluation.metrics import class_rows, count_pairs, mean_of_known,
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, check_finite, filled
 from vit_keras.support.checks import check_rules
 from vit_keras.support.files import replacing
-from vit_keras.support.resizing import resize_maps
+from vit_keras.support.interpolation import resize_maps
 from vit_keras.support.tasks import VOID
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.answers import WRITERS, write_predictions
 from vit_keras.evaluation.box_prediction import NONE, judge_boxes
 from vit_keras.evaluation.conformal import measure_coverage
 from vit_keras.evaluation.mask_prediction import TileOptions, judge_masks, refuse_tiles
@@ -20,6 +19,7 @@ from vit_keras.evaluation.metrics import (
     report_labels,
     report_numbers,
 )
+from vit_keras.evaluation.output_files import WRITERS, write_predictions
 from vit_keras.evaluation.predictors import Predictor, sigmoid
 from vit_keras.support import figures
 from vit_keras.support.checks import check_choice

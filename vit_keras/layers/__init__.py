@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         RelativeLogits,
         RotaryPositions,
     )
-    from vit_keras.layers.residual import (
+    from vit_keras.layers.resnet import (
         BottleneckUnit,
         GroupNorm,
         PreActivationUnit,

@@ -13,7 +13,7 @@ from keras import ops
 
 from vit_keras.layers.base import Layer, Normal, OnGrid, SeededLayer
 from vit_keras.layers.common import pair
-from vit_keras.support.resizing import interpolation_rule
+from vit_keras.support.interpolation import interpolation_rule
 
 SINCOS_BASE = 10_000.0
 
@@ -184,7 +184,7 @@ class AddDynamicPositions(Layer):
         grid: That layer's rows and columns (h, w) of patches.
         patch_size: The height and width of a patch in pixels.
         prefix: The number of tokens before the patches.
-        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`.
+        interpolation: A key of `vit_keras.support.interpolation.INTERPOLATIONS`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:

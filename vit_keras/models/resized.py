@@ -11,7 +11,7 @@ from vit_keras.models import surgery
 from vit_keras.models.description import copy_description, resizing_of, task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.support import resizing
+from vit_keras.support import interpolation as resizers
 from vit_keras.support.preprocessing import Resizing
 
 RELATIVE_TABLE = "/relative_2d/table"  # the end of the paths of BEiT's biases
@@ -31,7 +31,7 @@ def with_image_size(
         image_size: Pixels, an int or (height, width). None makes a model for images of any size,
             which interpolates its learned positions in every call and ignores the pixels at the
             right and bottom that do not fill a patch.
-        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`. None uses
+        interpolation: A key of `vit_keras.support.interpolation.INTERPOLATIONS`. None uses
             `model.resizing.positions`, the rule of the weights' original code.
 
     Returns:
@@ -66,14 +66,14 @@ def with_patch_size(
 
     Smaller patches make more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate but
     slower. Other Vision Transformers lose accuracy unless they are trained further.
-    `vit_keras.support.resizing.resample_patch_kernel` resamples the patch kernel, and position
+    `vit_keras.support.interpolation.resample_patch_kernel` resamples the patch kernel, and position
     embeddings are interpolated as in `with_image_size`. All other weights are copied.
 
     Args:
         model: A functional model of this package.
         patch_size: Pixels, an int or (height, width).
         interpolation: The rule for position embeddings, a key of
-            `vit_keras.support.resizing.INTERPOLATIONS`. None uses `model.resizing.positions`.
+            `vit_keras.support.interpolation.INTERPOLATIONS`. None uses `model.resizing.positions`.
         patch_interpolation: The rule for resizing patches. None uses `model.resizing.patches`.
 
     Returns:
@@ -184,13 +184,13 @@ def _resized_weight(layer, path, weight, grids, rules):
     """A weight of a layer on the new grid, or with the layer's patch size."""
     (old, new), name = grids, path.rpartition("/")[2]
     if path.endswith(RELATIVE_TABLE):
-        return resizing.resize_relative_table(weight, old, new, rules.biases or rules.positions)
+        return resizers.resize_relative_table(weight, old, new, rules.biases or rules.positions)
     if isinstance(layer, AddPositionEmbs):
-        return resizing.resize_position_embeddings(weight, old, new, rules.positions)
+        return resizers.resize_position_embeddings(weight, old, new, rules.positions)
     if isinstance(layer, AddPositionEmbs2D) and name in AXES:
-        return resizing.resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
+        return resizers.resize_axis_embeddings(weight, new[AXES[name]], rules.positions)
     if isinstance(layer, PatchEmbedding) and name == "kernel":
-        return resizing.resample_patch_kernel(weight, layer.patch_size, rules.patches)
+        return resizers.resample_patch_kernel(weight, layer.patch_size, rules.patches)
     return weight
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from vit_keras import data, weights
-from vit_keras.evaluation import answers as formats
+from vit_keras.evaluation import output_files as formats
 from vit_keras.evaluation.file_predictions import read_picture
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.retrieval import tables

@@ -14,7 +14,7 @@ from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.cropping import as_array
 from vit_keras.data.sources import is_dataset
-from vit_keras.evaluation.answers import utf8
+from vit_keras.evaluation.output_files import utf8
 from vit_keras.evaluation.probes import unit_length
 from vit_keras.support import extras
 from vit_keras.support.checks import parse_json

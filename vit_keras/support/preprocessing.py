@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vit_keras.support import resizing
+from vit_keras.support import interpolation
 from vit_keras.support.checks import Rule, as_tuple, check_choice, check_rules, check_types, short
 
 
@@ -226,7 +226,7 @@ class Resizing:
         check_types(self)
         for name, rule in vars(self).items():
             if isinstance(rule, str):
-                check_choice(rule, resizing.RULES, name)
+                check_choice(rule, interpolation.RULES, name)
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Returns whether images of this size need cropping, and the rule allows it."""

@@ -44,7 +44,7 @@ def open(
         source: The name of a checkpoint's format, such as "timm"; None detects it from the tensors'
             names.
         interpolation: The rule for position embeddings on another grid, a name in
-            `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
+            `vit_keras.support.interpolation.INTERPOLATIONS`; None takes the rule of the source.
         patch_interpolation: The rule for patch kernels of another size; None takes the rule of the
             source.
         adapters: A file of low-rank adapters trained on these weights. It determines the sizes of
@@ -153,7 +153,7 @@ def load(
         head: "keep" takes the file's classifier, "drop" keeps the model's, and "reset" sets the
             model's to zero, as at the start of fine-tuning.
         interpolation: The rule for position embeddings on another grid, a name in
-            `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
+            `vit_keras.support.interpolation.INTERPOLATIONS`; None takes the rule of the source.
         patch_interpolation: The rule for patch kernels of another size; None takes the rule of the
             source.
         which: The name of one of several sets of weights in a file, such as "state_dict_ema" or

@@ -16,7 +16,7 @@ from vit_keras.models import ImageModel, resizing_of
 from vit_keras.models.architectures import Numerics, architecture_of, grid_of
 from vit_keras.models.description import count_classes
 from vit_keras.models.resized import RELATIVE_TABLE
-from vit_keras.support import resizing as resizers
+from vit_keras.support import interpolation as resizers
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.containers.checks import check_fit, check_tensors, fits

@@ -16,7 +16,7 @@ from vit_keras.layers.common import WITH_NO_OBJECT, ViTOptions, changed_options,
 from vit_keras.models import Preprocessing
 from vit_keras.models.architectures import Numerics
 from vit_keras.support.checks import listed
-from vit_keras.support.resizing import resize_relative_table
+from vit_keras.support.interpolation import resize_relative_table
 from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.variants.families import CLIP, HALF, IMAGENET
 from vit_keras.weights.formats.base import LEARNED, Format, covered_positions, gelu_of, per_channel

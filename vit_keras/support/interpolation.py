@@ -20,7 +20,7 @@ Offsets between patches, as in BEiT's biases, have one more rule:
 Patches are images, and FlexiViT resizes them with "bilinear_half_pixel".
 
 Example:
-    >>> vit_keras.support.resizing.INTERPOLATIONS["bilinear"](2, 3)
+    >>> vit_keras.support.interpolation.INTERPOLATIONS["bilinear"](2, 3)
     array([[1. , 0. ],
            [0.5, 0.5],
            [0. , 1. ]])
