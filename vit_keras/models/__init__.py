@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vit_keras.models.pretext import SelfDistillation, copy_encoder, pretext_model
     from vit_keras.models.relevance import explain
     from vit_keras.models.resized import with_image_size, with_patch_size
+    from vit_keras.models.resnet import HybridViT, ResNet
     from vit_keras.models.surgery import (
         attention_maps,
         attention_rollout,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
         towers_of,
         with_unit_length,
     )
-    from vit_keras.models.vit import HybridViT, ResNet, VisionTransformer
+    from vit_keras.models.vit import VisionTransformer
     from vit_keras.support.preprocessing import Preprocessing
 
 __getattr__, __all__ = typed_names(__name__)

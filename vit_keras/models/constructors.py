@@ -4,7 +4,8 @@ from vit_keras import variants
 from vit_keras.layers.common import OPTION_NAMES
 from vit_keras.models.architectures import class_for
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.vit import HybridViT, ResNet, VisionTransformer
+from vit_keras.models.resnet import HybridViT, ResNet
+from vit_keras.models.vit import VisionTransformer
 from vit_keras.support.checks import check_choice
 from vit_keras.support.preprocessing import Preprocessing, Resizing
 from vit_keras.variants import families
