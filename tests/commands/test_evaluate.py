@@ -120,7 +120,7 @@ def test_bench_compares_a_model_with_its_int8_by_keras(folders, tmp_path, capsys
     expected = [folders[0], "in", "int8", "360", f"{accuracy:.2%}", f"{agreed:.2%}"]
     assert int8.split()[:6] == expected and float(int8.split()[6]) > 0
     assert right.split()[0] == folders[0]
-    assert last.startswith(f"fastest with 90 images a call: {folders[0]}")
+    assert last.startswith(f"fastest with 90 images per call: {folders[0]}")
     (tmp_path / "a.onnx").touch()
     with pytest.raises(ValueError, match="--int8 quantizes runs and checkpoints"):
         run(["bench", str(tmp_path / "a.onnx"), "--int8"])

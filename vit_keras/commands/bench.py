@@ -55,7 +55,7 @@ def run(options: shared.Options) -> None:
             print(f"{name:<{width}}  {TIMES.format(*row)}", flush=True)
         best = max((name for name in ratios if name not in losing), key=ratios.__getitem__)
         images = "1 image" if size == 1 else f"{size} images"
-        lines.append(f"fastest with {images} a call: {best}, {rates[best]:.1f} images/s")
+        lines.append(f"fastest with {images} per call: {best}, {rates[best]:.1f} images/s")
     print("\n".join(lines))
 
 

@@ -305,7 +305,7 @@ class Review:
         few = [name for name in ranked if train[name] < FEW]
         self.warn(few, f"classes with fewer than {FEW} training pictures", ". Add pictures")
         for split, count in held_out:
-            what = f"classes without pictures in {split!r}, so that their accuracy stays unknown"
+            what = f"classes without pictures in {split!r}, so their accuracy stays unknown"
             self.warn([name for name in count if not count[name]], what)
 
     def add_pictures(
@@ -387,7 +387,7 @@ def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
     review = Review(warnings=[*dataset.warnings])
     groups = {name: {*(split.groups or ())} - {""} for name, split in splits.items()}
     for one, other in itertools.combinations(groups, 2):
-        what = f"groups in both {one!r} and {other!r}, so that the measured result is too good"
+        what = f"groups in both {one!r} and {other!r}, so the measured result is too good"
         review.warn(sorted(groups[one] & groups[other]), what)
     for name, split in splits.items() if dataset.kind == "numbers" else ():
         same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in split.labels.T]

@@ -151,8 +151,8 @@ def report_table(metrics: dict[str, Any]) -> str:
     lines = aligned([[KINDS[kind].one, *map(figure_name, keys)], *rows])
     lines.append(_last_line(metrics))
     lines += [
-        f"coverage {row['coverage']:.0%}: {figure_text('covered', row['covered'])} held the truth, "
-        f"mean size {figure_text('size', row['size'])}"
+        f"coverage {row['coverage']:.0%}: {figure_text('covered', row['covered'])} include the "
+        f"truth, mean size {figure_text('size', row['size'])}"
         for row in metrics.get("coverage", ())
     ]
     return visible("\n".join(lines))

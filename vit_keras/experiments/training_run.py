@@ -107,7 +107,7 @@ def _check_batch(config, images, topology):
         )
     if config.batch > images and topology.is_chief:
         print(
-            f"batch: {config.batch:,} images an update, more than the {images:,} to train on, so "
+            f"batch: {config.batch:,} images per update, more than the {images:,} to train on, so "
             f"an update repeats some. A smaller --batch, such as {min(32, images)}, repeats none"
         )
 
