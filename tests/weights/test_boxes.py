@@ -127,7 +127,12 @@ def test_what_transformers_cannot_compute_is_refused(rng, tmp_path):
     cases = (
         (build(16, (4, 8)), "huggingface", r"patch_size is \(4, 4\) in"),
         (cropped, "huggingface", "position_embedding_at='stem'"),
-        (build(16, 4, boxes=None), "huggingface", "number of labels is 3 in"),
+        (build(16, 4, boxes=None), "huggingface", "only the classes YolosModel, .*, boxes=None"),
+        (
+            build(16, 4, boxes=None, num_registers=0, position_embedding_at="every"),
+            "huggingface",
+            "'yolos' has only the classes YolosModel, Yol",
+        ),
         (build(16, 4), "timm", "boxes='tokens'"),
     )
     for model, project, message in cases:

@@ -135,9 +135,11 @@ def written_sizes(arch, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _kind_of_head(arch):
-    """Returns "", "classifier" or "projection", as in `ModelType.classes`."""
+    """Returns "", "classifier", "projection" or "boxes", as in `ModelType.classes`."""
     if arch.num_classes is None:
         return ""
+    if arch.options.boxes is not None:
+        return "boxes"
     return "classifier" if arch.options.head_use_bias else "projection"
 
 
@@ -148,7 +150,8 @@ def _write_config(arch, row, numerics):
         raise ValueError(
             f"transformers' {row.name!r} has only the classes {', '.join(row.classes.values())}. "
             f"Received: a model with classifier={arch.classifier!r}, "
-            f"num_classes={arch.num_classes}. Save it as .keras or .weights.h5"
+            f"num_classes={arch.num_classes}, boxes={arch.options.boxes!r}. Save it as .keras or "
+            ".weights.h5"
         )
     sides = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
     config = {
@@ -159,7 +162,7 @@ def _write_config(arch, row, numerics):
     }
     if arch.representation_size is not None:
         config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
-    if head == "classifier":
+    if head in ("classifier", "boxes"):
         names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
         outer = {"model_type": row.whole, "vision_config": config} if row.whole else config
         config = outer | labels_of(names, numerics.task.kind)

@@ -37,7 +37,8 @@ class ModelType:
     Attributes:
         names: The names of its tensors.
         mark: The canonical name of a tensor in its files, but not in those of similar types; or "".
-        classes: The class, by the classifier's input and kind: "", "classifier" or "projection".
+        classes: The class, by the classifier's input and kind: "", "classifier", "projection" or
+            "boxes".
         fields: Its configuration's fields and defaults; `derived` computes those in `DERIVED`.
         image_size: The default height and width in its configuration.
         processor: The name of its image processor.
@@ -140,7 +141,7 @@ class Yolos(Vit, name="yolos"):
         ),
     )
     mark = names.registers
-    classes: Mapping = _classes("Yolos") | {("token", "classifier"): "YolosForObjectDetection"}
+    classes: Mapping = {("token", ""): "YolosModel", ("token", "boxes"): "YolosForObjectDetection"}
     fields: Mapping = dict(Vit.fields, use_mid_position_embeddings=True, num_detection_tokens=100)
     image_size = (512, 864)
     processor = "YolosImageProcessor"
