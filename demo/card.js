@@ -5,7 +5,7 @@ import { drawAttention, drawBoxes, drawMask } from "./drawing.js";
 const VIEW = 448; // pixels: the width of a card's picture
 const ROWS = 5; // that are listed of the classes or objects of a picture
 
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const percent = (share) => `${(100 * share).toFixed(1)}%`;
 
 export class Card {
   constructor(template, model) {

@@ -158,7 +158,7 @@ def test_masks_are_colored_and_measured(page, tmp_path):
         assert clear.mean() > 0.99
         counts = np.bincount(mask, minlength=3) / mask.size
         order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
-        expected = [f"{model.class_names[k]} {100 * counts[k]:.1f} %" for k in order]
+        expected = [f"{model.class_names[k]} {100 * counts[k]:.1f}%" for k in order]
         assert [" ".join(row.split()) for row in card["rows"]] == expected
     cells = mask.reshape(64, 64)[2::4, 2::4].ravel()  # of the black picture
     seen = np.array(card["colors"])
@@ -197,7 +197,7 @@ def check(cards, file, pictures, precision):
         assert [row["name"] for row in card["classes"]] == list(names[order])
         probabilities = [row["probability"] for row in card["classes"]]
         np.testing.assert_allclose(probabilities, expected[order], atol=1e-4)
-        shown = [re.fullmatch(r"(\w+)\s+([\d.]+) %", row).groups() for row in card["rows"]]
+        shown = [re.fullmatch(r"(\w+)\s+([\d.]+)%", row).groups() for row in card["rows"]]
         assert [name for name, _ in shown] == list(names[order[:5]])
         percents = 100 * expected[order[:5]]
         np.testing.assert_allclose([float(p) for _, p in shown], percents, atol=0.06)

@@ -155,6 +155,12 @@ def test_imagenet_real_leaves_out_images_without_labels(tmp_path):
     names = [f"/data/val/n01/ILSVRC2012_val_{n:08d}.JPEG" for n in (5, 3, 2)]
     assert evaluation.read_real_labels(file, 3, 5, names) == [{4, 0}, {0, 2}, set()]
     assert evaluation.read_real_labels(file, 5, 5, [f"{x}.jpg" for x in "abcde"])[0] == {3}
+    for images, message in (
+        (4, "5 lists for 4 images$"),
+        (5, r"5 images, with the labels \[3, 4\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluation.read_real_labels(file, images, 5 if images == 4 else 3)
 
 
 def test_tables_of_predictions_have_one_row_an_image(tmp_path):

@@ -326,10 +326,11 @@ def read_real_labels(
     count = max(order, default=-1) + 1
     outside = sorted(set().union(*labels) - set(range(num_classes)))
     if outside or count > len(labels) or (not named and count != len(labels)):
+        wrong = f", with the labels {outside[:5]} outside the classes" if outside else ""
         raise ValueError(
             f"{os.fspath(path)!r} must have, for each image, one list of labels in "
             f"[0, {num_classes}), the model's classes. Received: {len(labels)} lists for {count} "
-            f"images, with the labels {outside[:5]} outside the classes"
+            f"images{wrong}"
         )
     return [labels[i] for i in order]
 

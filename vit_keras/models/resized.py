@@ -138,8 +138,8 @@ def _resized(
 
     copy = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
     grids = [surgery.patch_grid(x) for x in (model, copy)] if embedding else [None, None]
-    for old, new in zip(model.layers, copy.layers):
-        pairs = zip(new.weights, old.get_weights())
+    for old, new in zip(model.layers, copy.layers, strict=True):
+        pairs = zip(new.weights, old.get_weights(), strict=True)
         new.set_weights([_resized_weight(new, v.path, w, grids, rules) for v, w in pairs])
     return _described(copy, model)
 
