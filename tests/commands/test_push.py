@@ -12,7 +12,7 @@ from huggingface_hub import constants
 import vit_keras
 from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import commands, config, weights
-from vit_keras.models import VisionTransformer
+from vit_keras.models import VisionTransformer, with_joined_boxes
 from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.on("torch")
@@ -85,6 +85,20 @@ def test_the_card_of_labels_has_their_thresholds(trained, tmp_path, capsys):
     assert "Each score of `classify` is the probability of one label." in text
     assert "at or above this probability: cat 0.5, dog 2e-07, owl 0.25." in text
     assert "| chosen by these images | thresholds |" in text
+
+
+def test_the_card_of_boxes_has_their_average_precision(trained, tmp_path, capsys):
+    run, changes = (
+        shutil.copytree(trained, tmp_path / "run"),
+        {"boxes": "tokens", "num_registers": 4},
+    )
+    model = with_joined_boxes(VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact", **changes))
+    weights.save_model(model, run / "model.keras")
+    (run / "report.json").write_text(json.dumps({"ap": 0.4375, "ap50": 0.75, "images": 64}))
+    commands.run(["push", str(run), ADDRESS, "--dry_run"])
+    _, head, text = capsys.readouterr().out.split("---\n", 2)
+    assert yaml.safe_load(head)["pipeline_tag"] == "object-detection"
+    assert "| AP | 43.75% |" in text and 'detect = pipeline("object-detection", model="ann' in text
 
 
 @pytest.mark.parametrize(

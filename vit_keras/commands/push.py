@@ -15,15 +15,16 @@ from vit_keras import models, weights
 from vit_keras.commands import options as shared
 from vit_keras.support import extras
 from vit_keras.support.files import HubAddress, check_new, parse_hf, replacing_folder
-from vit_keras.support.tasks import figure_name, figure_text
+from vit_keras.support.tasks import KINDS, figure_name, figure_text
 
 # The metrics on the card.
-FIGURES = ("accuracy", "ece", "average_precision", "r2", "mae", "images")
+FIGURES = (*(kind.metric for kind in KINDS.values()), "ece", "mae", "images")
 # The Hub's terms for each kind of task: its category, if any, and a tag.
 HUB_TASKS = {
     "classes": ("image-classification", None),
     "labels": ("image-classification", "multi-label-image-classification"),
     "numbers": (None, "image-regression"),
+    "boxes": ("object-detection", None),
 }
 SCORES = {"labels": "the probability of one label", "numbers": "one of the numbers"}
 FIELDS = ("epochs", "total_steps", "batch", "seed", "loss", "label_smoothing")
@@ -78,6 +79,8 @@ def card(model, trained, repository: str, license: str | None) -> str:
         shown["chosen by these images"] = chose
     task, address = models.task_of(model), f"hf://{repository}/model.keras"
     height, width, channels = model.input_shape[1:]
+    category = HUB_TASKS[task.kind][0] or "image-classification"
+    call = "detect" if task.kind == "boxes" else "classify"
     score = f"\n\nEach score of `classify` is {SCORES[task.kind]}." if task.kind in SCORES else ""
     sections = [
         f"---\n{_metadata(task.kind, license)}\n---",
@@ -88,7 +91,7 @@ def card(model, trained, repository: str, license: str | None) -> str:
         f'model = vit_keras.open("{address}")\n```\n\n'
         f"On the command line: `vit-keras predict {address} photos`. With transformers:\n\n"
         "```python\nfrom transformers import pipeline\n\n"
-        f'classify = pipeline("image-classification", model="{repository}")\n```{score}',
+        f'{call} = pipeline("{category}", model="{repository}")\n```{score}',
         _table("Held-out numbers", shown),
         _table("Training", _training(trained)),
         _table("Preprocessing", dataclasses.asdict(models.preprocessing_of(model))),
