@@ -63,6 +63,8 @@ ONE_VALUE = [
     ("--optimizer.learning_rate fast", "optimizer.learning_rate` must be a number"),
     ("--model.variant vit-b16", "Did you mean 'B/16'[?]"),
     ("--model.image_size 0", "`model.image_size` must be at least 1, or null. Received: 0"),
+    ("--seed 010", "`seed` must be a whole number. Received: 010"),
+    ("--batch 1:30", "`batch` must be a whole number. Received: 1:30"),
     ("--sweep maybe", "`sweep` must be true or false. Received: maybe"),
     ("--grid.seeds '[1, x]'", r"be a list in brackets of whole numbers. Received: \[1, x\]"),
     ("--data.fold 3", "a list in brackets of 2 whole numbers or null. Received: 3"),

@@ -356,6 +356,10 @@ def _yaml():
     yaml = extras.require("yaml")
     loader: Any = type("Loader", (yaml.SafeLoader,), {})
     number = re.compile(r"[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$")
+    # YAML 1.1 takes 010 for 8 and 1:30 for 90; here they stay text.
+    odd, whole = re.compile(r"[-+]?0[\d_]|.*:"), yaml.SafeLoader.construct_yaml_int
+    unless_odd = lambda self, node: node.value if odd.match(node.value) else whole(self, node)
+    loader.add_constructor("tag:yaml.org,2002:int", unless_odd)
     loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
     return yaml, loader
 
