@@ -243,9 +243,12 @@ def labels_of(dataset):
 def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
     expected = [[0, 1], [1, 1], [0, 0], [nan, nan], [1, 0], [0, 1]]
     lists = [["sun"], ["sea", "sun"], [], None, ["sea"], ["sun"]]
-    dataset = opened(stored(tmp_path / "rows.parquet", {**six, "label": lists}))
+    dataset = opened(name := stored(tmp_path / "rows.parquet", {**six, "label": lists}))
     assert dataset.kind == "labels" and dataset.class_names == ("sea", "sun")
     np.testing.assert_array_equal(labels_of(dataset), expected)
+    for task in ("classes", "numbers"):
+        with pytest.raises(ValueError, match=f"need --task labels, .* task {task} and .*'label'"):
+            opened(name, task)
     texts = ["sun", "sea; sun", "", "", "sea", "sun"]  # CSV has no lists, and nothing is no label
     name = stored(tmp_path / "rows.csv", {**six, "label": texts})
     dataset = opened(name, "labels", label_separator=";")

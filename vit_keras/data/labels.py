@@ -195,6 +195,12 @@ def read_labels(
     order = [str(text_of(name)) for name in order or ()]
     if len({*order}) < len(order):
         raise ValueError(f"Classes need different names. Received: {where!r} with {order}")
+    has_lists = any(isinstance(cell, list) for *_, cell in _known(values))
+    if has_lists and (len(values) > 1 or kind != "labels"):
+        raise ValueError(
+            "Lists of labels need --task labels, and one column in data.label_columns. Received: "
+            f"{where!r} with task {kind} and the columns {[*values]}"
+        )
     if len(values) == 1 and kind == "classes":
         labels = _classes(values, order)
     elif len(values) == 1 and kind == "labels" and (order or not _are_flags(values)):
