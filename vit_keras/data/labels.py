@@ -198,8 +198,8 @@ def read_labels(
     has_lists = any(isinstance(cell, list) for *_, cell in _known(values))
     if has_lists and (len(values) > 1 or kind != "labels"):
         raise ValueError(
-            "Lists of labels need --task labels, and one column in data.label_columns. Received: "
-            f"{where!r} with task {kind} and the columns {[*values]}"
+            "Lists need --task labels, and one column in data.label_columns. "
+            f"Received: {where!r} with task {kind} and the columns {[*values]}"
         )
     if len(values) == 1 and kind == "classes":
         labels = _classes(values, order)

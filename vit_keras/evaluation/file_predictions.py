@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 NONE = "none of these"  # the answer for a picture for which a model abstains
 NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
-UNUSED = {  # by kind of model, the options of `predict_files` that do not apply
-    "numbers": ("threshold",),
-    "masks": ("threshold", "coverage", "abstain", "attention"),
-    "boxes": ("coverage", "abstain", "attention"),
-}
+# By kind of model, the options of `predict_files` that do not apply.
+UNUSED = {"numbers": ("threshold",), "boxes": ("coverage", "abstain", "attention")}
+UNUSED |= {"masks": ("threshold", *UNUSED["boxes"])}
 PLACES: dict[str, Callable] = {"masks": mask_prediction.predict_masks, "boxes": predict_boxes}
 
 

@@ -226,9 +226,7 @@ def open_query_embedder(table: EmbeddingTable, model: str | os.PathLike | None =
     """
     made, path = table.description, model or table.description.get("model")
     if not path:
-        raise ValueError(
-            f"{table.path!r} does not say which model made it. Give the path of the model"
-        )
+        raise ValueError(f"{table.path!r} does not say which model made it. Give its path")
     choice = {"layer": made.get("layer"), "tokens": made.get("tokens", "pool")}
     embedder = open_embedder(path, made.get("image_size"), **choice)
     if changes := differences(made, embedder.description, DECIDES):

@@ -150,8 +150,7 @@ def _write_config(arch, row, numerics):
         raise ValueError(
             f"transformers' {row.name!r} has only the classes {', '.join(row.classes.values())}. "
             f"Received: a model with classifier={arch.classifier!r}, "
-            f"num_classes={arch.num_classes}, boxes={arch.options.boxes!r}. Save it as .keras or "
-            ".weights.h5"
+            f"num_classes={arch.num_classes}, boxes={arch.options.boxes!r}. Save it as .keras"
         )
     sides = {name: getattr(arch, name) for name in ("image_size", "patch_size")}
     config = {
