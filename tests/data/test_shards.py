@@ -266,3 +266,15 @@ def test_a_long_label_that_a_dictionary_repeats_is_refused(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
     with pytest.raises(ValueError, match="a label takes more than 256 bytes"):
         load(tmp_path)
+
+
+def test_numbers_of_rows_that_only_sum_to_few_are_refused(tmp_path):
+    table, path = pa.Table.from_pylist([{"image": png(7)}] * 201), tmp_path / "a.parquet"
+    parquet.write_table(table, path, row_group_size=101)
+    content = path.read_bytes()
+    # Thrift's 64-bit integers, the last of each group: 101 becomes 8000, and 100 becomes -7900.
+    for old, new in ((b"\x16\xca\x01", b"\x16\x80\x7d"), (b"\x16\xc8\x01", b"\x16\xb7\x7b")):
+        content = new.join(content.rsplit(old, 1))
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="it cannot hold 15900 pictures"):
+        load(tmp_path, labeled=False)

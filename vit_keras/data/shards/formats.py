@@ -176,7 +176,8 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
     """Yields the place and the label of each row of a Parquet file in Hugging Face's layout."""
     with parquet().ParquetFile(path) as file:
         groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        rows, size, names = sum(groups), os.path.getsize(path), file.schema_arrow.names
+        rows, size = sum(map(abs, groups)), os.path.getsize(path)  # damaged ones are negative
+        names = file.schema_arrow.names
         _picture_column(file.schema_arrow)
         if rows > size:
             raise ValueError(f"it cannot hold {rows} pictures in {size} bytes")
