@@ -126,6 +126,15 @@ def test_the_next_readable_image_stands_in(root, crop):
     assert not loaded(root, "skip").unreadable.names
 
 
+@once
+def test_pictures_that_were_all_unreadable_for_a_moment_have_no_replacement(root):
+    split = loaded(root, "skip").split("train")
+    split.unreadable.names |= {split.name(i) for i in range(11)}
+    assert split.replacement(5) == 11
+    split.unreadable.names.add(split.name(11))
+    assert split.replacement(5) == 5
+
+
 def fit(made, form):
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", "mse")

@@ -235,9 +235,8 @@ class Split:
 
     def replacement(self, index: int) -> int:
         """Returns the index of the picture that was read: the next one if one was unreadable."""
-        while self.name(index) in self.unreadable.names:
-            index = (index + 1) % len(self)
-        return index
+        order = ((index + step) % len(self) for step in range(len(self)))
+        return next((i for i in order if self.name(i) not in self.unreadable.names), index)
 
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises errors for unreadable images."""
