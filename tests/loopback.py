@@ -99,10 +99,8 @@ class FileHandler(QuietHandler):
     def _send(self, content, etag, span, fault, count):
         server, headers = self.server, {"ETag": etag} if etag else {}
         if span:
-            first, last = (
-                int(span[1]) - server.early,
-                min(int(span[2] or len(content)), len(content) - 1),
-            )
+            first = int(span[1]) - server.early
+            last = min(int(span[2] or len(content)), len(content) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             content = content[first : last + 1]
         if server.ranges:
