@@ -72,3 +72,20 @@ def test_layer_norm_and_its_gradients_equal_the_formulas(rng):
         )
         expected = np.sum(upstream * (ahead - behind)) / 2e-5
         np.testing.assert_allclose(np.sum(gradient * ways[0]) / 1e-5, expected, atol=1e-4)
+
+
+def test_second_derivatives_of_layer_norm_equal_those_of_the_formula_in_prediction(rng):
+    import tensorflow as tf
+
+    layer, x = LayerNormalization(epsilon=1e-3), tf.constant(rng.normal(3, 2, (2, 5, 7)), "float32")
+    layer.build(x.shape)
+    layer.set_weights(rng.normal(1, 0.3, (2, 7)))
+    results = []
+    for training in (True, False):
+        with tf.GradientTape() as outer, tf.GradientTape() as inner:
+            outer.watch(x)
+            inner.watch(x)
+            y = tf.sin(layer(x, training=training))
+            penalty = tf.square(inner.gradient(y, x))
+        results.append(outer.gradient(penalty, x))
+    assert_close(*results, rtol=1e-5)

@@ -34,12 +34,21 @@ def layer_norm(x, gamma, beta, epsilon: float):
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """Like `layer_norm`, but the gradient computes the moments again."""
 
-    @tf.recompute_grad
     def normalize(x, gamma, beta):
         centered, _, scale = _moments(x, epsilon)
         return centered * scale * gamma + beta
 
-    return _exactly(normalize, x, gamma, beta)
+    @tf.custom_gradient  # tf.recompute_grad has no second derivative
+    def recomputed(*tensors):
+        def gradient(upstream):
+            with tf.control_dependencies([upstream]), tf.GradientTape() as tape:
+                tape.watch(tensors)  # without the dependency, the forward pass keeps the moments
+                y = normalize(*tensors)
+            return tape.gradient(y, tensors, upstream)
+
+        return normalize(*tensors), gradient
+
+    return _exactly(recomputed, x, gamma, beta)
 
 
 def _exactly(normalize, x, *weights):
