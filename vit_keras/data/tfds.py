@@ -9,6 +9,7 @@ import bisect
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,7 +97,11 @@ def load(name: str, config: DataConfig, *_: Any, vtab: str | None = None) -> Sou
 
 def _prepared(name, config):
     tfds = extras.require("tensorflow_datasets")
-    builder = tfds.builder(name, data_dir=config.data_dir)
+    try:
+        builder = tfds.builder(name, data_dir=config.data_dir)
+    except tfds.core.registered.DatasetNotFoundError as error:
+        hint = " ".join(re.findall("Did you mean.*", str(error)))  # after a list of all names
+        raise ValueError(f"TensorFlow Datasets has no {name!r}. {hint}") from error
     if builder.info.splits:
         return builder
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
