@@ -135,15 +135,17 @@ def _download(url, part, target, timeout, retries, most):
     with open(part, "wb") as file:
         for attempt in range(retries + 1):
             time.sleep(min(2**attempt // 2, 8))
-            if done := file.tell():
-                headers["Range"] = f"bytes={done}-"
+            missing = {"Range": f"bytes={done}-"} if (done := file.tell()) else {}
             try:
-                request = urllib.request.Request(url, headers=headers)
+                request = urllib.request.Request(url, headers=headers | missing)
                 with urllib.request.urlopen(request, timeout=timeout) as response:
                     return _receive(url, response, file, most)
             except urllib.error.HTTPError as error:
                 fault = f"the server answered {error.code} {error.reason}"
-                if error.code not in TRANSIENT:
+                if done and error.code == 416:  # the file has become shorter: from the beginning
+                    file.seek(0)
+                    file.truncate()
+                elif error.code not in TRANSIENT:
                     kind = FileNotFoundError if error.code in (404, 410) else kind
                     break
             except (*BROKEN, http.client.HTTPException) as error:

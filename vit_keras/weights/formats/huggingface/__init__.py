@@ -396,7 +396,7 @@ class HuggingFace(Format):
             _check_design(fields, arguments, row)
             if arguments["representation_size"] is not None:  # `pre_logits` has tanh
                 check_choice(fields.get("pooler_act", "tanh"), ("tanh",), "pooler_act")
-        if "model_type" in fields or "num_attention_heads" in config:
+        if "model_type" in fields or config.get("num_attention_heads"):
             arguments["num_heads"] = fields["num_attention_heads"]
         return changed_options({**arguments, **_covered(arguments, row, shapes, fields)})
 
