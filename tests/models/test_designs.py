@@ -103,3 +103,11 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
 def test_options_that_do_not_go_together_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         design("CLIP", **arguments)
+
+
+@pytest.mark.on("jax")
+def test_a_model_that_drops_patches_in_training_takes_images_of_any_size():
+    model = random_design("CLIP", patch_keep_rate=0.5)  # JAX traces an unknown number of patches
+    images = images_for(model)
+    answers = models.with_image_size(model, None).predict(images, verbose=0)
+    assert_close(answers, random_design("CLIP").predict(images, verbose=0), rtol=5e-6)

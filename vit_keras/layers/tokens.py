@@ -431,9 +431,9 @@ class PatchDropout(SeededLayer):
 
     def call(self, x, training=None):
         tokens, first = x.shape[1], self.class_tokens
-        count = self.kept(tokens) - first
-        if not training or count == tokens - first:
+        if not training or self.kept(tokens) == tokens:  # unknown, for images of any size on JAX
             return x
+        count = self.kept(tokens) - first
         shape = (ops.shape(x)[0], tokens - first)
         numbers = keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
         places = ops.sort(ops.top_k(numbers, count, sorted=False)[1], axis=-1) + first  # (B, N')
