@@ -47,6 +47,15 @@ def test_a_folder_of_pictures_and_masks_is_found_and_read(folder):
     assert counts == dict.fromkeys(dataset.class_names, 4)
 
 
+def test_held_out_masks_may_be_the_only_ones(folder):
+    held_out = masks_of(data.load(f"folder:{folder}", 3).split("test"))
+    shutil.rmtree(folder / "train")
+    (folder / "test").rename(folder / "Val")
+    assert data.holds_masks(str(folder))
+    split = data.load(f"folder:{folder}", 3, DataConfig(train_split="validation")).split("val")
+    np.testing.assert_equal(masks_of(split), held_out)
+
+
 def test_palettes_and_bits_hold_numbers_and_255_is_no_class(tmp_path):
     mask = np.array([[0, 1], [255, 1]], "uint8")
     palette = Image.fromarray(mask).convert("P")

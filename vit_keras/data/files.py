@@ -140,7 +140,9 @@ def _source(path, files, splits, labels=None) -> Source:
 
 def _with_masks(path, config) -> Source:
     """Returns the source of pictures and masks; their splits are folders."""
-    roots = _split_folders(path).items()
+    roots = [*_split_folders(path).items()]
+    if roots[0] == ("train", path) and "train" not in config.train_split:
+        roots = roots[1:] or roots  # held-out pictures may be the only ones
     row_of = {image: (split, mask) for split, root in roots for image, mask in find_masks(root)}
     rows = ((image, split, os.path.relpath(mask, path)) for image, (split, mask) in row_of.items())
     files, splits, masks = _in_order(path, rows)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Source, WholeFault
+from vit_keras.data.dataset import SPLITS, Source, WholeFault, split_name
 from vit_keras.data.labels import Labels
 from vit_keras.data.picture_files import open_encoded, read_file, upright
 from vit_keras.data.picture_paths import is_picture, pictures_in, walk_once
@@ -202,7 +202,7 @@ def with_masks(source: Source, root: str, masks: Sequence[str], config: DataConf
 
 
 def holds_masks(path: str) -> bool:
-    """Whether a folder, or its train folder, contains pictures and their masks.
+    """Whether a folder, or its folder of a split, contains pictures and their masks.
 
     The files lie in the folders images and masks, or side by side, as `a.jpg` and `a_mask.png`.
 
@@ -210,7 +210,9 @@ def holds_masks(path: str) -> bool:
         >>> holds_masks("photos")  # which has a folder for each class
         False
     """
-    roots = filter(os.path.isdir, (path, os.path.join(path, "train")))
+    names = os.listdir(path) if os.path.isdir(path) else ()
+    splits = (os.path.join(path, name) for name in names if split_name(name) in SPLITS)
+    roots = filter(os.path.isdir, (path, *splits))
     return any(all(_folders(root)) or _has_masks_beside(root) for root in roots)
 
 
