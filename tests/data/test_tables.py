@@ -247,7 +247,7 @@ def test_a_list_in_a_cell_is_several_labels(six, tmp_path):
     assert dataset.kind == "labels" and dataset.class_names == ("sea", "sun")
     np.testing.assert_array_equal(labels_of(dataset), expected)
     for task in ("classes", "numbers"):
-        with pytest.raises(ValueError, match=f"need --task labels, .* task {task} and .*'label'"):
+        with pytest.raises(ValueError, match=f"need --task labels and .*: {task}, .'label'"):
             opened(name, task)
     texts = ["sun", "sea; sun", "", "", "sea", "sun"]  # CSV has no lists, and nothing is no label
     name = stored(tmp_path / "rows.csv", {**six, "label": texts})

@@ -11,7 +11,6 @@ examples:
 """
 
 import dataclasses
-import functools
 import json
 import pathlib
 
@@ -52,7 +51,7 @@ def run(options: shared.Options) -> None:
             raise UsageError(f"--{option} does not apply to --{probe}. Leave out one of them")
     if options.predictions and len(options.models) > 1:
         raise UsageError(f"--predictions takes one model. Received: {len(options.models)} models")
-    evaluate = functools.partial(_evaluate, shared.tile_options(options, options.batch_eval))
+    shared.tile_options(options, options.batch_eval)  # or an error, before any model is opened
     reports = []
     for number, path in enumerate(options.models, 1):
         predictor, trained = shared.predictor_of(options, path)
@@ -68,14 +67,14 @@ def run(options: shared.Options) -> None:
             source = dataclasses.replace(source, train_split=splits[1])
         dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         print(path)
-        measure, title = (_probe, probe) if probe else (evaluate, shared.dataset_label(name))
+        measure, title = (_probe, probe) if probe else (_evaluate, shared.dataset_label(name))
         with claimed_output(out / "report.json", "an evaluation"):
             reports.append(measure(options, predictor, dataset, splits, out, title))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
 
 
-def _evaluate(tiles, options, predictor, dataset, splits, out, label):
+def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras.evaluation.reports import OF_PICTURES
 
     sheet = out / "predictions.png"
@@ -87,7 +86,7 @@ def _evaluate(tiles, options, predictor, dataset, splits, out, label):
         real=options.real,
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
-        tiles=tiles,
+        tiles=shared.tile_options(options, options.batch_eval),
         sheet=sheet,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))

@@ -23,7 +23,7 @@ from vit_keras.support.files import claimed_output
 
 TOP = 3  # classes for each picture
 ALL = (*shared.FORMATS, shared.COCO, "")  # "" is a folder
-FORMS = {"masks": ("",), "boxes": ALL}  # of the answers of a kind of model
+FORMS = {"masks": ("",), "boxes": ALL}  # of answers, by kind of model; FORMATS for other kinds
 
 
 def add_options(parser: shared.Parser, add: shared.Add, flag: shared.Add) -> None:

@@ -195,15 +195,14 @@ def read_labels(
     order = [str(text_of(name)) for name in order or ()]
     if len({*order}) < len(order):
         raise ValueError(f"Classes need different names. Received: {where!r} with {order}")
-    has_lists = any(isinstance(cell, list) for *_, cell in _known(values))
-    if has_lists and (len(values) > 1 or kind != "labels"):
+    takes_lists = len(values) == 1 and kind == "labels"
+    if not takes_lists and any(isinstance(cell, list) for *_, cell in _known(values)):
         raise ValueError(
-            "Lists need --task labels, and one column in data.label_columns. "
-            f"Received: {where!r} with task {kind} and the columns {[*values]}"
+            f"Lists need --task labels and one column. Received: {kind}, {[*values]} of {where!r}"
         )
     if len(values) == 1 and kind == "classes":
         labels = _classes(values, order)
-    elif len(values) == 1 and kind == "labels" and (order or not _are_flags(values)):
+    elif takes_lists and (order or not _are_flags(values)):
         labels = _lists(where, values, config, order)
     else:
         table = _numeric(where, values, kind)

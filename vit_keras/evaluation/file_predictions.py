@@ -27,7 +27,7 @@ NO_BOXES = Boxes(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
 AHEAD = 2  # batches to read while one is computed
 # By kind of model, the options of `predict_files` that do not apply.
 UNUSED = {"numbers": ("threshold",), "boxes": ("coverage", "abstain", "attention")}
-UNUSED |= {"masks": ("threshold", *UNUSED["boxes"])}
+UNUSED["masks"] = ("threshold", *UNUSED["boxes"])
 PLACES: dict[str, Callable] = {"masks": mask_prediction.predict_masks, "boxes": predict_boxes}
 
 

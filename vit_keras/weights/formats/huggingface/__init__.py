@@ -138,9 +138,8 @@ def _kind_of_head(arch):
     """Returns "", "classifier", "projection" or "boxes", as in `ModelType.classes`."""
     if arch.num_classes is None:
         return ""
-    if arch.options.boxes is not None:
-        return "boxes"
-    return "classifier" if arch.options.head_use_bias else "projection"
+    kind = "classifier" if arch.options.head_use_bias else "projection"
+    return kind if arch.options.boxes is None else "boxes"
 
 
 def _write_config(arch, row, numerics):
