@@ -325,3 +325,12 @@ def test_rematerialized_blocks_keep_less_for_the_backward_pass(rates):
         return sum(sizes)
 
     assert kept(True) < (0.25 if rates["dropout_rate"] else 0.35) * kept(False)
+
+
+@pytest.mark.parametrize("make", [lambda: layers.ClassToken(), lambda: layers.EncoderBlock(2, 16)])
+def test_layers_tell_keras_their_shape_also_unbuilt(rng, make):
+    """`TimeDistributed` asks for it."""
+    x, layer = rng.normal(size=(2, 3, 4, 8)).astype("float32"), make()
+    y = to_numpy(keras.layers.TimeDistributed(layer)(x))
+    assert_close(y, np.stack([to_numpy(layer(x[:, i])) for i in range(3)], axis=1))
+    assert make().compute_output_shape((None, 4, 8)) == (None, *y.shape[2:])

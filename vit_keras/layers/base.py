@@ -344,8 +344,13 @@ class Layer(Configured, keras.layers.Layer):
     """Base class of layers; Keras finds the shape of the output by tracing `call`."""
 
     def compute_output_spec(self, *args, **kwargs):
-        shape = super().compute_output_spec(*args, **kwargs).shape
+        traces = type(self).compute_output_shape is Layer.compute_output_shape
+        parent: Any = super(keras.layers.Layer, self) if traces else super()
+        shape = parent.compute_output_spec(*args, **kwargs).shape
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_output_shape(self, *input_shapes):
+        return self(*(keras.KerasTensor(shape, self.compute_dtype) for shape in input_shapes)).shape
 
     def fix_sequence(self, shape: tuple) -> None:
         """Makes Keras refuse first inputs of other shapes, except for the number of images."""
