@@ -13,7 +13,7 @@ import pathlib
 import sys
 import tokenize
 
-MOST_LINES, MOST_FILES, MOST_NAMES = 25_900, 183, 20
+MOST_LINES, MOST_FILES, MOST_NAMES = 25_910, 183, 20
 PACKAGE = pathlib.Path(__file__).parents[1] / "vit_keras"
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),

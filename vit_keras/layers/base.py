@@ -22,7 +22,7 @@ from keras import ops
 from vit_keras.layers import backends
 from vit_keras.layers.backends import GELUS, gelu, gelu_quick, gelu_tanh
 from vit_keras.layers.common import NORMALIZATIONS, Dropout, pair
-from vit_keras.support.keras_internals import stored_kernel, sublayers, unlocked
+from vit_keras.support.keras_internals import autocast, stored_kernel, sublayers, unlocked
 
 # The standard deviation of a unit normal that is truncated at two standard deviations.
 _TRUNCATED_STDDEV = 0.87962566103423978
@@ -346,7 +346,8 @@ class Layer(Configured, keras.layers.Layer):
     def compute_output_spec(self, *args, **kwargs):
         traces = type(self).compute_output_shape is Layer.compute_output_shape
         parent: Any = super(keras.layers.Layer, self) if traces else super()
-        shape = parent.compute_output_spec(*args, **kwargs).shape
+        with autocast(self.compute_dtype):
+            shape = parent.compute_output_spec(*args, **kwargs).shape
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, *input_shapes):

@@ -90,6 +90,13 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     return list(layer._flatten_layers())
 
 
+def autocast(dtype: str) -> contextlib.AbstractContextManager:
+    """While open, variables are read in a dtype, as in a call of a layer with this dtype."""
+    from keras.src.backend import AutocastScope
+
+    return AutocastScope(dtype)
+
+
 def policies_of(layers: Iterable[keras.Layer]) -> list:
     """The dtype policies of layers, or the maps that hold them; 25 times as fast as the property.
 
