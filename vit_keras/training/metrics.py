@@ -123,7 +123,7 @@ class EvaluateLabels:
         skip_building(self.judge)
 
     def evaluate(self, callbacks: keras.callbacks.CallbackList | None = None) -> dict[str, float]:
-        """Evaluates the model; `callbacks` are called at each step, and may stop it."""
+        """Evaluates the model; `callbacks` are called at each step."""
         self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
         counts, rows = self.topology.read_replicas(self.rows.variables)
         kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])
